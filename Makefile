@@ -1,0 +1,43 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+help: ## what each target does
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(INSTALLED) ## make .venv with everything pinned by constraints.txt
+
+# torch goes first: only the pinned version is a plain CPU build everywhere.
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Polyclinic needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: install ## a five-site synthetic study with its report, in a few minutes
+	$(BIN)/polyclinic run studies/demo.toml --fresh
+
+test: install ## the test suite
+	$(BIN)/python -m pytest -q
+
+test-slow: install ## the long studies as well
+	$(BIN)/python -m pytest -q -m 'slow or not slow'
+
+check: install ## format, lint, types, import contracts, tests with coverage
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q --cov --cov-report=term:skip-covered
+	$(BIN)/coverage report --include='*/federation/*,*/engine/*' --fail-under=100
+
+format: install ## format the code and mend what ruff can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install ## every speed ratio of docs/benchmarks.md, measured anew
+	$(BIN)/python -m bench
+
+.PHONY: help install demo test test-slow check format bench

@@ -1,0 +1,49 @@
+"""How many synthetic images a second one thread draws."""
+
+from statistics import median
+from time import process_time  # of one thread, whatever else the machine does
+
+from polyclinic.data.synthetic import FEDERATIONS, draw_site
+
+RESOLUTIONS = (64, 128, 256, 384)
+TARGET = 500.0  # images a second at 128²
+REPEATS = 5
+
+
+def run() -> list[dict[str, object]]:
+    """A row for each task and resolution; only 128² has a target."""
+    return [
+        {
+            "task": task,
+            "resolution": resolution,
+            "images_per_second": images_per_second(task, resolution),
+            "target": TARGET if resolution == 128 else None,
+        }
+        for task in FEDERATIONS
+        for resolution in RESOLUTIONS
+    ]
+
+
+def images_per_second(task: str, resolution: int) -> float:
+    """The median of several draws of a whole federation, compilation left out."""
+    draw_federation(task, resolution, seed=0, size=0.01)
+    size = 0.3 if resolution > 128 else 1.0
+    return median(timed(task, resolution, seed, size) for seed in range(REPEATS))
+
+
+def timed(task: str, resolution: int, seed: int, size: float) -> float:
+    start = process_time()
+    count = draw_federation(task, resolution, seed, size)
+    return count / (process_time() - start)
+
+
+def draw_federation(task: str, resolution: int, seed: int, size: float) -> int:
+    return sum(
+        len(draw_site(task, site.name, resolution=resolution, seed=seed, size=size).names)
+        for site in FEDERATIONS[task]
+    )
+
+
+if __name__ == "__main__":
+    for row in run():
+        print(f"{row['task']:10s}{row['resolution']:>5}²  {row['images_per_second']:8.0f} images/s")

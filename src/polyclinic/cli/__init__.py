@@ -1,0 +1,168 @@
+"""The command line: polyclinic run | report | list | config | data check | data import."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from polyclinic.data.tasks import Task
+
+# torch and matplotlib take seconds to import, so each command imports what it needs.
+
+ENVIRONMENT = {
+    # oneDNN takes instructions for granted that some virtual machines lack, and dies of them.
+    "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
+    # Threads that spin while they wait slow a busy machine down twentyfold.
+    "OMP_WAIT_POLICY": "passive",
+}
+
+app = typer.Typer(
+    help="Personalized federated medical image segmentation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="Look at and prepare the folders of sites.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+StudyFile = Annotated[Path, typer.Argument(help="The TOML file of the study.")]
+Overrides = Annotated[
+    list[str],
+    typer.Option(
+        "--set", help="Change a setting, such as --set training.batch=4.", metavar="KEY=VALUE"
+    ),
+]
+Runs = Annotated[Path, typer.Option("--runs", help="The folder that holds all runs.")]
+
+
+def main() -> None:
+    """Run the command line; mistakes of the user become a message, not a traceback."""
+    os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
+    try:
+        app()
+    except ValueError as error:
+        Console(stderr=True, highlight=False).print(str(error), style="red", markup=False)
+        sys.exit(2)
+
+
+@app.command()
+def run(
+    study: StudyFile,
+    overrides: Overrides = [],  # noqa: B006 (typer wants the plain value)
+    resume: Annotated[bool, typer.Option(help="Continue where the runs stand.")] = False,
+    fresh: Annotated[bool, typer.Option(help="Remove earlier runs of this study.")] = False,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Run every method of a study with every seed, then write the report."""
+    from polyclinic.cli.display import show_summary, watching
+    from polyclinic.config import load_study
+    from polyclinic.engine.study import TABLES, run_study
+    from polyclinic.report import write_report
+    from polyclinic.runs import slug
+
+    if resume and fresh:
+        raise ValueError("--resume keeps earlier runs and --fresh removes them: give one of them")
+    settings = load_study(study, overrides, TABLES)
+    try:
+        with watching(settings) as watch:
+            done = run_study(settings, runs, resume=resume, fresh=fresh, watch=watch)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"\nstopped; finished rounds are kept: polyclinic run {study} --resume", err=True
+        )
+        sys.exit(130)
+    paths = [each.folder.path for each in done]
+    page = write_report(paths, runs / slug(settings.name))
+    show_summary(paths)
+    typer.echo(f"report: {page}")
+
+
+@app.command()
+def report(
+    paths: Annotated[list[Path], typer.Argument(help="Folders of runs or of whole studies.")],
+    to: Annotated[
+        Path | None, typer.Option(help="Where to write it; default: beside them.")
+    ] = None,
+) -> None:
+    """Write the page, tables and figures that compare runs."""
+    from polyclinic.cli.display import show_summary
+    from polyclinic.report import write_report
+    from polyclinic.runs import find_runs
+
+    found = find_runs(paths)
+    page = write_report(found, to or paths[0])
+    show_summary(found)
+    typer.echo(f"report: {page}")
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(help="methods, networks, tasks, kinds or metrics.")],
+) -> None:
+    """Show what exists, one line each."""
+    from polyclinic.cli.listing import listing
+
+    for line in listing(what):
+        typer.echo(line)
+
+
+@app.command()
+def config(study: StudyFile, overrides: Overrides = []) -> None:  # noqa: B006
+    """Print all settings of a study, defaults included."""
+    from polyclinic.config import load_study, to_toml
+    from polyclinic.engine.study import TABLES
+
+    typer.echo(to_toml(load_study(study, overrides, TABLES)), nl=False)
+
+
+TaskName = Annotated[
+    str | None, typer.Option("--task", help="The task; default: the one the site.toml files name.")
+]
+
+
+@data_app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(help="A site folder, or a folder of them.")],
+    task: TaskName = None,
+    sheet: Annotated[Path, typer.Option(help="Where to draw the contact sheet.")] = Path(
+        "contact-sheet.png"
+    ),
+) -> None:
+    """Check every file of every site; print a summary and draw a contact sheet."""
+    from polyclinic.cli.display import show_check
+    from polyclinic.data.check import check_folder
+    from polyclinic.data.sheet import contact_sheet
+
+    summary = check_folder(folder, _task(task) if task else None)
+    show_check(summary)
+    contact_sheet(folder, summary.task, sheet)
+    typer.echo(f"contact sheet: {sheet}")
+    if summary.mistakes:
+        sys.exit(2)
+
+
+@data_app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(help="Folders of sites in a readable layout.")],
+    destination: Annotated[Path, typer.Argument(help="Where the site folders will stand.")],
+    task: Annotated[str, typer.Option("--task", help="The task they are for.")],
+) -> None:
+    """Copy sites from another layout into site folders."""
+    from polyclinic.data.imports import import_folder
+
+    for site in import_folder(source, destination, _task(task)):
+        typer.echo(str(site))
+
+
+def _task(name: str) -> Task:
+    from polyclinic.data.tasks import TASKS
+
+    if name not in TASKS:
+        raise ValueError(f"no task {name!r}; there are {', '.join(TASKS)}")
+    return TASKS[name]

@@ -1,0 +1,71 @@
+"""The labels of methods: what they are called in tables and folders when nobody says."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from polyclinic.config.mistakes import Mistake
+from polyclinic.config.printing import literal
+from polyclinic.config.study import MethodChoice
+
+
+def default_label(pieces: Sequence[tuple[str, Any]]) -> str:
+    """A method and its finishing pieces in one name, those that are classes by their class's."""
+    return " + ".join(thing.__name__ if isinstance(thing, type) else name for name, thing in pieces)
+
+
+def told_apart(
+    choices: Mapping[str, MethodChoice], written: set[str], mistakes: list[Mistake]
+) -> Iterator[MethodChoice]:
+    """The choices by key; equal labels that nobody wrote get the settings that differ."""
+    labels = {key: _own_label(key, choices, written) for key in choices}
+    folders = [_folder(label) for label in labels.values()]
+    for key, label in labels.items():
+        if folders.count(_folder(label)) == 1:
+            yield choices[key].model_copy(update={"label": label})
+        else:
+            problem = "is the label of another method too, or names the same folder"
+            advice = "give each method a label of its own"
+            mistakes.append(Mistake(f"{key}.label", f"{problem}; {advice}", literal(label)))
+
+
+def _own_label(key: str, choices: Mapping[str, MethodChoice], written: set[str]) -> str:
+    label = choices[key].label
+    same = {
+        other: _flat(choice)
+        for other, choice in choices.items()
+        if _folder(choice.label) == _folder(label)
+    }
+    differences = _differences(same[key], list(same.values()))
+    return f"{label} ({differences})" if differences and not same.keys() & written else label
+
+
+def _folder(label: str) -> tuple[str, ...]:
+    """What is left of a label in the name of its folder: its words, whatever the case."""
+    kept = "".join(letter if letter.isalnum() or letter == "." else " " for letter in label)
+    return tuple(word for part in kept.casefold().split() if (word := part.strip(".")))
+
+
+def _differences(own: Mapping[str, Any], all_settings: list[dict[str, Any]]) -> str:
+    return ", ".join(
+        f"{name}={value if isinstance(value, str) else literal(value)}"
+        for name, value in own.items()
+        if any(settings.get(name) != value for settings in all_settings)
+    )
+
+
+def _flat(choice: MethodChoice) -> dict[str, Any]:
+    """All settings of a method and its finishing pieces by dotted name."""
+    flat = dict(_flatten("", choice.settings))
+    for finish in choice.then:
+        flat |= _flatten(f"{finish.name}.", finish.settings)
+    return flat
+
+
+def _flatten(prefix: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if is_dataclass(value):
+            inner = {field.name: getattr(value, field.name) for field in fields(value)}
+            yield from _flatten(f"{prefix}{name}.", inner)
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,90 @@
+"""Reads a study from its TOML file: every mistake is found before any is reported."""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from polyclinic.config.callables import Tables
+from polyclinic.config.checking import addresses, check
+from polyclinic.config.choices import ChoiceReader
+from polyclinic.config.mistakes import ConfigError, Mistake, nearest
+from polyclinic.config.overrides import apply_overrides, shape
+from polyclinic.config.printing import literal
+from polyclinic.config.study import Conditions, Study
+
+_CHOICES = ("task", "network", "method")
+
+
+def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> Study:
+    """The study of a TOML file with overrides (key=value) applied; ConfigError lists all mistakes.
+
+    Folders in the file are relative to the file, folders in an override to the working directory.
+    """
+    file = Path(path)
+    study = {"name": file.stem} | _read(file)
+    mistakes: list[Mistake] = []
+    shape(study)
+    changed = apply_overrides(study, overrides, tables, mistakes)
+    _find_folders(study, file.parent, changed, mistakes)
+    conditions = {key: value for key, value in study.items() if key not in _CHOICES}
+    checked = check(Conditions, conditions, "", mistakes, context=tables, keys_of=Study)
+    _refuse_repeated_sites(study["site"], mistakes)
+    reader = ChoiceReader(tables, mistakes)
+    task = reader.task(study.get("task"))
+    network = reader.network(study.get("network"))
+    methods = reader.methods(study["method"])
+    if mistakes or checked is None or task is None or network is None:
+        raise ConfigError(file, mistakes, changed)
+    return Study(**dict(checked), task=task, network=network, method=methods)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    content = b""
+    try:
+        content = file.read_bytes()
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except OSError as error:
+        near = nearest(file.name, [other.name for other in file.parent.glob("*.toml")])
+        meant = str(file.with_name(near)) if near else ""
+        reason = (error.strerror or str(error)).lower()
+        mistake = Mistake("the file", f"cannot be read: {reason}", meant=meant)
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        mistake = Mistake(f"line {line}", "is not UTF-8 text")
+    except tomllib.TOMLDecodeError as error:
+        mistake = Mistake("the file", f"is not valid TOML: {error}")
+    raise ConfigError(file, [mistake])
+
+
+def _find_folders(
+    study: dict[str, Any], beside: Path, changed: set[str], mistakes: list[Mistake]
+) -> None:
+    """Makes the folders of the data and the sites absolute, in place."""
+    tables: list[tuple[str, str, Any]] = [("data", "source", study.get("data"))]
+    for address, site in zip(addresses(study["site"]), study["site"], strict=True):
+        tables.append((f"site{address}", "folder", site))
+    for key, name, table in tables:
+        folder = table.get(name) if isinstance(table, dict) else None
+        if folder == "":
+            mistakes.append(Mistake(f"{key}.{name}", "must not be empty", literal(folder)))
+        elif isinstance(folder, str) and (name, folder) != ("source", "synthetic"):
+            found = _absolute(folder, beside, f"{key}.{name}" in changed)
+            table[name] = str(found)
+            if name == "source" and nearest(folder, ["synthetic"]) and not found.exists():
+                table[name] = "synthetic"
+                problem = "is neither a folder nor synthetic sites"
+                mistakes.append(Mistake("data.source", problem, literal(folder), (), "synthetic"))
+
+
+def _absolute(folder: str, beside: Path, here: bool) -> Path:
+    path = Path(folder).expanduser() if folder.startswith("~/") else Path(folder)
+    return (path if here else beside / path).resolve()
+
+
+def _refuse_repeated_sites(sites: list[Any], mistakes: list[Mistake]) -> None:
+    names = [site.get("name") for site in sites if isinstance(site, dict)]
+    repeated = {name for name in names if isinstance(name, str) and names.count(name) > 1}
+    for name in sorted(repeated):
+        problem = "is the name of more than one site; names must differ"
+        mistakes.append(Mistake(f"site.{name}.name", problem, literal(name)))

@@ -1,0 +1,1 @@
+"""A site's cases: tasks, readers, folders, splits, synthetic federations, augmentation, batches."""

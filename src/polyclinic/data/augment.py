@@ -1,0 +1,104 @@
+"""Flips, quarter turns and rotations of a whole batch on its device, normalised on the way."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import grid_sample
+
+from polyclinic.config import AugmentationSettings
+from polyclinic.data.cases import UNLABELLED, Batch, Cases
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What happens to each of B images, in this order."""
+
+    upside_down: Tensor  # B bool: rows in reverse
+    mirrored: Tensor  # B bool: columns in reverse
+    turns: Tensor  # B int64: counter-clockwise quarter turns
+    degrees: Tensor  # B float32: counter-clockwise rotation, 0 = no resampling
+
+
+def draw_moves(count: int, augmentation: AugmentationSettings, rng: torch.Generator) -> Moves:
+    """Moves for `count` images: each flip and the rotation with probability ½, 0–3 turns."""
+    # Always the same draws, so that switching one move off leaves the others as they were.
+    draws = torch.rand(5, count, generator=rng)
+    return Moves(
+        upside_down=(draws[0] < 0.5) & augmentation.flips,
+        mirrored=(draws[1] < 0.5) & augmentation.flips,
+        turns=(draws[2] * 4).long() * augmentation.quarter_turns,
+        degrees=(draws[3] < 0.5) * (draws[4] * 2 - 1) * augmentation.rotation,
+    )
+
+
+def normalised(cases: Cases, index: Tensor, device: torch.device | str = "cpu") -> Batch:
+    """The cases at `index` on `device`, images normalised and channels-last, nothing moved."""
+    images, labels, offset, scale = _picked(cases, index, device)
+    return Batch(_channels_last(images.float().sub_(offset).div_(scale)), labels)
+
+
+def augmented(
+    cases: Cases, index: Tensor, moves: Moves, fill: float, device: torch.device | str = "cpu"
+) -> Batch:
+    """The same, moved: flips and turns keep every pixel exactly.
+
+    A rotation is bilinear in the image and nearest in the label; beyond the border it leaves `fill`
+    and unlabelled pixels.
+    """
+    images, labels, offset, scale = _picked(cases, index, device)
+    _turn(images, moves)
+    _turn(labels, moves)
+    pixels = images.float().sub_(offset).div_(scale)
+    rotated = moves.degrees.nonzero()[:, 0]
+    if len(rotated):
+        grid = _grid(moves.degrees[rotated].to(device), pixels.shape[-2:])
+        rotated = rotated.to(device)
+        sampled = _sampled(pixels.index_select(0, rotated), grid, "bilinear", fill)
+        pixels.index_copy_(0, rotated, sampled)
+        # Sampling has no uint8 version; float32 holds the classes exactly.
+        marks = labels.index_select(0, rotated)[:, None].float()
+        marks = _sampled(marks, grid, "nearest", UNLABELLED)[:, 0]
+        labels.index_copy_(0, rotated, marks.to(torch.uint8))
+    return Batch(_channels_last(pixels), labels)
+
+
+def _picked(
+    cases: Cases, index: Tensor, device: torch.device | str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    tensors = (cases.images, cases.labels, cases.offset, cases.scale)
+    index = index.to(cases.images.device)
+    images, labels, offset, scale = (each.index_select(0, index).to(device) for each in tensors)
+    return images, labels, offset.view(-1, 1, 1, 1), scale.view(-1, 1, 1, 1)
+
+
+def _turn(pixels: Tensor, moves: Moves) -> None:
+    """Make the exact moves in B×…×H×W, in place."""
+    choices = zip(moves.upside_down.tolist(), moves.mirrored.tolist(), strict=True)
+    for n, (upside_down, mirrored) in enumerate(choices):
+        axes = [axis for axis, flipped in ((-2, upside_down), (-1, mirrored)) if flipped]
+        turns = int(moves.turns[n])
+        if axes or turns:
+            pixels[n] = pixels[n].flip(axes).rot90(turns, (-2, -1))
+
+
+def _grid(degrees: Tensor, size: torch.Size) -> Tensor:
+    """B×H×W×2: where each pixel of a rotated image comes from, x and y from -1 to 1."""
+    high, wide = size
+    angle = torch.deg2rad(degrees).view(-1, 1, 1)
+    down = torch.arange(1 - high, high, 2, device=degrees.device).view(1, -1, 1)
+    right = torch.arange(1 - wide, wide, 2, device=degrees.device).view(1, 1, -1)
+    cos, sin = angle.cos(), angle.sin()
+    grid = torch.empty(len(degrees), high, wide, 2, device=degrees.device)
+    torch.sub(cos / wide * right, sin / wide * down, out=grid[..., 0])
+    torch.add(sin / high * right, cos / high * down, out=grid[..., 1])
+    return grid
+
+
+def _sampled(pixels: Tensor, grid: Tensor, mode: str, fill: float) -> Tensor:
+    # Beyond the border the sampler puts 0, which the shift makes `fill`.
+    return grid_sample(pixels.sub_(fill), grid, mode=mode, align_corners=False).add_(fill)
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    return images.contiguous(memory_format=torch.channels_last)

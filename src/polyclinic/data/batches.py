@@ -1,0 +1,48 @@
+"""Batches of cases: an endless stream of shuffles for training, plain order for prediction."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from polyclinic.config import AugmentationSettings
+from polyclinic.data.augment import augmented, draw_moves, normalised
+from polyclinic.data.cases import Batch, Cases
+
+
+def steps_per_epoch(count: int, batch: int) -> int:
+    """How many batches it takes to see `count` cases at least once."""
+    return -(-count // batch)
+
+
+def batches(
+    cases: Cases,
+    *,
+    batch: int,
+    steps: int,
+    rng: torch.Generator,
+    augmentation: AugmentationSettings,
+    fill: float,
+    device: torch.device | str = "cpu",
+) -> Iterator[Batch]:
+    """Exactly `steps` augmented batches, each of `batch` cases or all where there are fewer.
+
+    Shuffles of the cases follow each other without a gap, so no batch is short; everything random
+    comes from `rng`, which must be on the CPU.
+    """
+    if len(cases) == 0:
+        raise ValueError("there are no cases to train on")
+    size = min(batch, len(cases))
+    order = torch.empty(0, dtype=torch.long)
+    for _ in range(steps):
+        if len(order) < size:
+            order = torch.cat((order, torch.randperm(len(cases), generator=rng)))
+        index, order = order[:size], order[size:]
+        yield augmented(cases, index, draw_moves(size, augmentation, rng), fill, device)
+
+
+def in_order(cases: Cases, *, batch: int, device: torch.device | str = "cpu") -> Iterator[Batch]:
+    """All cases once as they come, normalised but not augmented; the last batch may be short."""
+    indices: tuple[Tensor, ...] = torch.arange(len(cases)).split(batch) if len(cases) else ()
+    for index in indices:
+        yield normalised(cases, index, device)

@@ -1,0 +1,88 @@
+"""What training and scoring see of a site: its cases as tensors, read once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+UNLABELLED = 255
+
+
+@dataclass(frozen=True)
+class Cases:
+    """One split of one site; image n normalised is `(images[n] - offset[n]) / scale[n]`."""
+
+    names: tuple[str, ...]
+    patients: tuple[str, ...]
+    images: Tensor  # N×C×H×W uint8, or float32 where the files are not 8 bit; not yet normalised
+    labels: Tensor  # N×H×W uint8, what training sees: masks or weak labels, 255 = unlabelled
+    masks: Tensor  # N×H×W uint8, for scoring; 255 everywhere where a site has none
+    offset: Tensor  # N float32
+    scale: Tensor  # N float32
+    spacing: Tensor  # N×2 float64, size of a pixel in rows and columns, 1.0 where unknown
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def select(self, index: Sequence[int]) -> "Cases":
+        """The cases at these positions, in this order."""
+        return Cases(
+            tuple(self.names[i] for i in index),
+            tuple(self.patients[i] for i in index),
+            *(tensor[list(index)] for tensor in self._tensors()),
+        )
+
+    def to(self, device: torch.device | str) -> "Cases":
+        """The same cases on `device`; the spacing stays, it is for scoring only."""
+        moved = ("images", "labels", "masks", "offset", "scale")
+        return replace(self, **{name: getattr(self, name).to(device) for name in moved})
+
+    def _tensors(self) -> tuple[Tensor, ...]:
+        return self.images, self.labels, self.masks, self.offset, self.scale, self.spacing
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """One site's cases by split, and the kind of label it trains on ("mask" = full masks)."""
+
+    name: str
+    kind: str
+    train: Cases
+    val: Cases
+    test: Cases
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one training step sees: B×C×H×W float32 normalised images and B×H×W uint8 labels."""
+
+    images: Tensor
+    labels: Tensor
+
+
+def pool(sites: Sequence[SiteData]) -> SiteData:
+    """All sites as one called "pooled", of kind "mixed" where kinds differ.
+
+    Names of cases and patients get their site's name in front: `alpha/07`.
+    """
+    if not sites:
+        raise ValueError("there are no sites to pool")
+    kinds = {site.kind for site in sites}
+    named = [(site.name, site) for site in sites]
+    return SiteData(
+        name="pooled",
+        kind=kinds.pop() if len(kinds) == 1 else "mixed",
+        train=_joined([(name, site.train) for name, site in named]),
+        val=_joined([(name, site.val) for name, site in named]),
+        test=_joined([(name, site.test) for name, site in named]),
+    )
+
+
+def _joined(parts: Sequence[tuple[str, Cases]]) -> Cases:
+    tensors = zip(*(cases._tensors() for _, cases in parts), strict=True)
+    return Cases(
+        tuple(f"{site}/{name}" for site, cases in parts for name in cases.names),
+        tuple(f"{site}/{patient}" for site, cases in parts for patient in cases.patients),
+        *(torch.cat(part) for part in tensors),
+    )

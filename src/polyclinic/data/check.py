@@ -1,0 +1,133 @@
+"""Everything about a folder of sites before anyone trains on it: what is there, wrong or odd."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from polyclinic.data.contents import Content, read_contents
+from polyclinic.data.errors import DataError, Findings, listed
+from polyclinic.data.folder import CaseFiles, SiteFolder, find_sites, read_site
+from polyclinic.data.tables import SPLITS, read_csv
+from polyclinic.data.tasks import TASKS, Task
+
+
+@dataclass(frozen=True)
+class SiteSummary:
+    """A line of the table: what one site has."""
+
+    name: str
+    cases: int
+    patients: int
+    splits: Mapping[str, int]  # split → cases; empty where nothing is divided yet
+    smallest: tuple[int, int]  # rows and columns of the image with the fewest pixels
+    largest: tuple[int, int]
+    shares: Mapping[str, float]  # class → mean share of a mask's pixels; empty without masks
+    kinds: Mapping[str, int]  # "mask" and kinds of label → cases that have one
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What there is; mistakes forbid training, warnings do not."""
+
+    task: Task
+    sites: tuple[SiteSummary, ...]
+    mistakes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def check_folder(folder: Path, task: Task | None = None) -> Summary:
+    """Read every file of every site in `folder`, by default for the task their site.toml names."""
+    sites = [read_site(each) for each in find_sites(folder)]
+    task = task or _named_task(sites)
+    summaries, mistakes, warnings = [], [], []
+    twins: dict[bytes, list[tuple[str, CaseFiles]]] = defaultdict(list)
+    for site in sites:
+        contents = read_contents(site.cases, task, site.kinds)
+        summaries.append(_summary(site, contents, task))
+        mistakes += _mistakes(site, contents, task)
+        warnings += _warnings(site, contents, summaries[-1])
+        for content in contents:
+            twins[content.digest()].append((site.name, content.case))
+    warnings += _equal_images([seen for digest, seen in twins.items() if digest])
+    return Summary(task, tuple(summaries), tuple(mistakes), tuple(warnings))
+
+
+def _named_task(sites: Sequence[SiteFolder]) -> Task:
+    names = sorted({site.about.task for site in sites if site.about.task})
+    if len(names) == 1:
+        return TASKS[names[0]]
+    found = f"the sites name {', '.join(names)}" if names else "no site.toml names one"
+    raise DataError([f"say for which task to check ({', '.join(TASKS)}): {found}"])
+
+
+def _summary(site: SiteFolder, contents: Sequence[Content], task: Task) -> SiteSummary:
+    masks = [content.mask for content in contents if content.mask is not None]
+    shares = np.array([np.bincount(mask.ravel(), minlength=256) / mask.size for mask in masks])
+    sizes = [content.size for content in contents if content.image is not None] or [(0, 0)]
+    kinds = Counter(kind for case in site.cases for kind in case.labels)
+    with_mask = sum(case.mask is not None for case in site.cases)
+    return SiteSummary(
+        name=site.name,
+        cases=len(site.cases),
+        patients=len({case.patient for case in site.cases}),
+        splits=_splits(site),
+        smallest=min(sizes, key=np.prod),
+        largest=max(sizes, key=np.prod),
+        shares={
+            name: float(shares[:, number].mean())
+            for number, name in enumerate(task.classes)
+            if masks
+        },
+        kinds={"mask": with_mask, **dict(sorted(kinds.items()))},
+    )
+
+
+def _splits(site: SiteFolder) -> dict[str, int]:
+    """Cases by split as the kept file has it, else as the folder gives it."""
+    kept = site.folder / "splits.csv"
+    if kept.is_file() and not site.divided:
+        found = Counter(row.get("split", "") for row in read_csv(kept)[1])
+    else:
+        found = Counter(case.split or "" for case in site.cases)
+    return {split: found[split] for split in SPLITS if found[split]}
+
+
+def _mistakes(site: SiteFolder, contents: Sequence[Content], task: Task) -> list[str]:
+    mistakes = Findings(site.name, site.folder)
+    mistakes.lines += site.mistakes
+    if site.about.task not in (None, task.name):
+        mistakes.add(f"is for the task {site.about.task}, not {task.name}")
+    for content in contents:
+        for file, text in content.mistakes:
+            mistakes.add(text, file)
+    return mistakes.lines
+
+
+def _warnings(site: SiteFolder, contents: Sequence[Content], summary: SiteSummary) -> list[str]:
+    warnings = Findings(site.name, site.folder)
+    for content in contents:
+        for file, text in content.warnings:
+            warnings.add(text, file)
+    without = [case.name for case in site.cases if not case.mask]
+    if without:
+        warnings.add(f"cannot be scored without a mask: {listed(without)}")
+    for name, share in summary.shares.items():
+        if share == 0:
+            warnings.add(f"no mask has a pixel of class {name}")
+    return warnings.lines
+
+
+def _equal_images(groups: Sequence[Sequence[tuple[str, CaseFiles]]]) -> list[str]:
+    """Images that occur twice under different patients: they may train and test at once."""
+    return [
+        "the same image: " + "; ".join(_place(site, case) for site, case in group)
+        for group in groups
+        if len({(site, case.patient) for site, case in group}) > 1
+    ]
+
+
+def _place(site: str, case: CaseFiles) -> str:
+    return f"site {site}, {case.name}" + (f" ({case.split})" if case.split else "")

@@ -1,0 +1,60 @@
+"""What a site trains on: its masks, label files of one kind, or labels made from its masks."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from polyclinic.data.cases import UNLABELLED
+from polyclinic.data.contents import Mask
+from polyclinic.data.errors import Findings, listed, nearest
+from polyclinic.data.folder import SiteFolder
+from polyclinic.data.seeds import generator
+from polyclinic.weak import KINDS
+
+
+def check_labels(
+    site: SiteFolder, kind: str, splits: Mapping[str, str], mistakes: Findings
+) -> None:
+    """Add a mistake where cases lack what `kind` needs for training, or a mask for scoring."""
+    # A case without either was found when the folder was read.
+    maskless = [case.name for case in site.cases if case.labels and not case.mask]
+    if kind == "mask":
+        if maskless:
+            mistakes.add(f'no mask for {listed(maskless)}, though it trains on "mask"')
+        return
+    training = [case for case in site.cases if splits.get(case.name) == "train"]
+    if any(kind in case.labels for case in site.cases):
+        without = [case.name for case in training if kind not in case.labels]
+        if without:
+            mistakes.add(f"no {kind} label for {listed(without)}")
+    else:
+        check_kind(kind, site.kinds, mistakes)
+        without = [case.name for case in training if case.name in maskless]
+        if without and kind in KINDS:
+            mistakes.add(f"no mask to make a {kind} label from for {listed(without)}")
+    scored = [name for name in maskless if splits.get(name) in ("val", "test")]
+    if scored and "mask" in site.kinds:
+        mistakes.add(f"no mask to score {listed(scored)} with")
+
+
+def check_kind(kind: str, files: tuple[str, ...], mistakes: Findings) -> None:
+    """Add a mistake where labels of a kind that no file has cannot be made from masks either."""
+    if kind not in ("mask", *KINDS):
+        known = tuple(dict.fromkeys((*files, *KINDS)))
+        mistakes.add(
+            f'no labels of kind "{kind}": it has {", ".join(files) or "none"}, and from masks can '
+            f"be made {', '.join(KINDS) or 'none'}{nearest(kind, known)}"
+        )
+
+
+def chosen_label(
+    kind: str, mask: Mask, own: Mask | None, *, seed: int, site: str, case: str
+) -> Mask:
+    """The mask itself, the case's own label, one made from the mask, or nothing labelled."""
+    if kind == "mask":
+        return mask
+    if own is not None:
+        return own
+    if kind in KINDS and not (mask == UNLABELLED).all():
+        return KINDS[kind](mask, generator(seed, "label", kind, site, case))
+    return np.full_like(mask, UNLABELLED)

@@ -1,0 +1,164 @@
+"""All sites of a study: checked, read once and brought to the task's resolution."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from polyclinic.config import DataSettings, SiteSettings
+from polyclinic.data.cases import UNLABELLED, Cases, SiteData
+from polyclinic.data.contents import Content, Mask, normalisation, read_contents
+from polyclinic.data.cutting import Rule
+from polyclinic.data.errors import Findings, refuse
+from polyclinic.data.folder import SiteFolder, read_site
+from polyclinic.data.labels import check_kind, check_labels, chosen_label
+from polyclinic.data.places import Place, places
+from polyclinic.data.readers import Array
+from polyclinic.data.splits import Splits, splits_of
+from polyclinic.data.synthetic import draw_site
+from polyclinic.data.tables import SPLITS
+from polyclinic.data.tasks import Task
+
+
+def load_federation(
+    task: Task,
+    data: DataSettings,
+    sites: Sequence[SiteSettings] = (),
+    *,
+    splits_folder: Path | None = None,
+) -> list[SiteData]:
+    """The sites that the study lists, or all of its source, where a site.toml names its labels.
+
+    Raises a DataError with every mistake of every site. A split is cut and written only where there
+    is none yet: into the site's folder, or below `splits_folder` where that must not be written to.
+    """
+    loaded = [
+        _read(place.folder, place, task, data, splits_folder)
+        if place.folder
+        else _draw(place, task, data)
+        for place in places(task, data, sites)
+    ]
+    names = Counter(site.name for site in loaded)
+    twice = [
+        f"site {name}: {names[name]} sites have this name" for name in names if names[name] > 1
+    ]
+    refuse([*twice, *(line for site in loaded for line in site.mistakes)])
+    for site in loaded:
+        site.splits.write()
+    return [_site_data(site, task, data.seed) for site in loaded]
+
+
+@dataclass(frozen=True)
+class _Case:
+    name: str
+    patient: str
+    image: Array  # C×R×R
+    mask: Mask | None
+    own: Mask | None = None  # its own label of the site's kind
+    spacing: tuple[float, float] = (1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    name: str
+    kind: str
+    cases: tuple[_Case, ...]
+    splits: Splits
+    mistakes: tuple[str, ...]
+
+
+def _draw(place: Place, task: Task, data: DataSettings) -> _Loaded:
+    name, kind = place.name or "", place.kind or "mask"
+    mistakes = Findings(name, Path())
+    check_kind(kind, ("mask",), mistakes)
+    if data.folds:
+        mistakes.add("a synthetic site has a split of its own; set folds to 0")
+    drawn = draw_site(task.name, name, resolution=task.resolution, seed=data.seed, size=data.size)
+    cases = map(_Case, drawn.names, drawn.patients, drawn.images, drawn.masks)
+    splits = Splits(dict(zip(drawn.names, drawn.splits, strict=True)))
+    return _Loaded(name, kind, tuple(cases), splits, tuple(mistakes.lines))
+
+
+def _read(
+    folder: Path, place: Place, task: Task, data: DataSettings, splits_folder: Path | None
+) -> _Loaded:
+    site = read_site(folder, place.name)
+    kind = place.kind or site.about.labels or "mask"
+    mistakes = Findings(site.name, folder)
+    mistakes.lines += site.mistakes
+    if site.about.task not in (None, task.name):
+        mistakes.add(f"is for the task {site.about.task}, the study for {task.name}")
+    splits = Splits({})
+    # With cases missing, what would be said about the split is only confusing.
+    if not site.mistakes:
+        rule = Rule(data.split, data.folds, data.fold, data.seed)
+        splits = splits_of(site, rule, splits_folder, mistakes)
+        check_labels(site, kind, splits.of, mistakes)
+    contents = read_contents(site.cases, task, (kind,), resolution=task.resolution)
+    _note(contents, kind, task, mistakes)
+    cases = (
+        _case(content, content.image, kind, site, task)
+        for content in contents
+        if content.image is not None
+    )
+    return _Loaded(site.name, kind, tuple(cases), splits, tuple(mistakes.lines))
+
+
+def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings) -> None:
+    for content in contents:
+        for file, text in content.mistakes:
+            mistakes.add(text, file)
+        label = content.labels.get(kind)
+        if label is not None and not content.mistakes and (label == UNLABELLED).all():
+            file = content.case.labels[kind]
+            mistakes.add(f"no labelled pixel is left at {task.resolution}²", file)
+
+
+def _case(content: Content, image: Array, kind: str, site: SiteFolder, task: Task) -> _Case:
+    spacing = (1.0, 1.0)
+    if site.about.spacing:
+        (high, wide), (rows, columns) = content.size, site.about.spacing
+        spacing = (rows * high / task.resolution, columns * wide / task.resolution)
+    own = content.labels.get(kind)
+    return _Case(content.case.name, content.case.patient, image, content.mask, own, spacing)
+
+
+def _site_data(site: _Loaded, task: Task, seed: int) -> SiteData:
+    parts = {
+        split: [case for case in site.cases if site.splits.of[case.name] == split]
+        for split in SPLITS
+    }
+    return SiteData(
+        name=site.name,
+        kind=site.kind,
+        **{split: _cases(cases, site, task, seed) for split, cases in parts.items()},
+    )
+
+
+def _cases(cases: Sequence[_Case], site: _Loaded, task: Task, seed: int) -> Cases:
+    side = task.resolution
+    unknown = np.full((side, side), UNLABELLED, dtype=np.uint8)
+    masks = [unknown if case.mask is None else case.mask for case in cases]
+    labels = [
+        chosen_label(site.kind, mask, case.own, seed=seed, site=site.name, case=case.name)
+        for case, mask in zip(cases, masks, strict=True)
+    ]
+    images = _stacked([case.image for case in cases], (task.channels, side, side))
+    offset, scale = normalisation(images, task.normalisation)
+    return Cases(
+        names=tuple(case.name for case in cases),
+        patients=tuple(case.patient for case in cases),
+        images=torch.from_numpy(images),
+        labels=torch.from_numpy(_stacked(labels, (side, side))),
+        masks=torch.from_numpy(_stacked(masks, (side, side))),
+        offset=torch.from_numpy(offset),
+        scale=torch.from_numpy(scale),
+        spacing=torch.tensor([case.spacing for case in cases], dtype=torch.float64).view(-1, 2),
+    )
+
+
+def _stacked(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
+    return np.stack(arrays) if arrays else np.empty((0, *shape), dtype=np.uint8)

@@ -1,0 +1,96 @@
+"""A contact sheet: a few cases of each site in a row, with the outlines of their regions."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from polyclinic.data.contents import Content, read_contents
+from polyclinic.data.folder import CaseFiles, SiteFolder, find_sites, read_site
+from polyclinic.data.pictures import COLOURS, as_picture, draw_contours, draw_label
+from polyclinic.data.tables import SPLITS
+from polyclinic.data.tasks import Task
+
+TILE, GAP, LINE = 224, 12, 22  # pixels
+PAPER, INK, GREY = (255, 255, 255), (25, 25, 25), (110, 110, 110)
+
+
+def contact_sheet(folder: Path, task: Task, path: Path, *, per_site: int = 6) -> None:
+    """Write a PNG with `per_site` cases of every site in `folder`, spread evenly over its cases.
+
+    A case without a mask shows its first label as tinted pixels; what cannot be read stays empty.
+    """
+    sites = [read_site(each) for each in find_sites(folder)]
+    columns = max(1, min(per_site, max(len(site.cases) for site in sites)))
+    row = LINE + TILE + LINE + GAP
+    sheet = Image.new("RGB", (GAP + columns * (TILE + GAP), GAP + LINE + len(sites) * row), PAPER)
+    _write_legend(sheet, task)
+    for number, site in enumerate(sites):
+        _draw_row(sheet, site, task, columns, top=GAP + LINE + number * row)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(path)
+
+
+def _draw_row(sheet: Image.Image, site: SiteFolder, task: Task, columns: int, *, top: int) -> None:
+    draw = ImageDraw.Draw(sheet)
+    draw.text((GAP, top), _caption(site), INK, ImageFont.load_default(15))
+    for column, content in enumerate(read_contents(_spread(site.cases, columns), task, site.kinds)):
+        left = GAP + column * (TILE + GAP)
+        if content.image is not None:
+            sheet.paste(_tile(content, task), (left, top + LINE))
+        name = _shortened(content.case.name, draw)
+        draw.text((left, top + LINE + TILE + 2), name, GREY, ImageFont.load_default(12))
+
+
+def _tile(content: Content, task: Task) -> Image.Image:
+    """The case, its longer side TILE pixels, on grey."""
+    assert content.image is not None
+    high, wide = content.size
+    scale = TILE / max(high, wide)
+    picture = Image.fromarray(as_picture(content.image))
+    size = (max(1, round(wide * scale)), max(1, round(high * scale)))
+    pixels = np.asarray(picture.resize(size, Image.Resampling.LANCZOS))
+    if content.mask is not None:
+        for (_, classes), colour in zip(task.regions.items(), COLOURS, strict=False):
+            pixels = draw_contours(pixels, np.isin(content.mask, classes), colour)
+    else:
+        for label in list(content.labels.values())[:1]:
+            pixels = draw_label(pixels, label, len(task.classes))
+    tile = Image.new("RGB", (TILE, TILE), (225, 225, 225))
+    tile.paste(Image.fromarray(pixels), ((TILE - size[0]) // 2, (TILE - size[1]) // 2))
+    return tile
+
+
+def _spread(cases: Sequence[CaseFiles], count: int) -> list[CaseFiles]:
+    if not cases:
+        return []
+    places = np.linspace(0, len(cases) - 1, min(count, len(cases))).round().astype(int)
+    return [cases[place] for place in places]
+
+
+def _caption(site: SiteFolder) -> str:
+    splits = Counter(case.split for case in site.cases)
+    parts = [f"{splits[split]} {split}" for split in SPLITS if splits[split]]
+    return " · ".join((site.name, f"{len(site.cases)} cases", *parts))
+
+
+def _write_legend(sheet: Image.Image, task: Task) -> None:
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(13)
+    left = GAP
+    draw.text((left, GAP // 2), task.name, INK, font)
+    left += int(draw.textlength(task.name, font)) + 2 * GAP
+    for name, colour in zip(task.regions, COLOURS, strict=False):
+        draw.rectangle((left, GAP // 2 + 2, left + GAP, GAP // 2 + 2 + GAP), colour, INK)
+        draw.text((left + GAP + 5, GAP // 2), name, INK, font)
+        left += int(draw.textlength(name, font)) + 3 * GAP
+
+
+def _shortened(name: str, draw: ImageDraw.ImageDraw) -> str:
+    font = ImageFont.load_default(12)
+    short = name
+    while draw.textlength(short, font) > TILE and len(short) > 2:
+        short = f"{short[:-2]}…"
+    return short

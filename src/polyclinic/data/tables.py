@@ -1,0 +1,111 @@
+"""The two small files beside a site's images: `cases.csv` and `site.toml`."""
+
+import csv
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from polyclinic.data.errors import Findings, nearest
+from polyclinic.data.tasks import TASKS
+
+SPLITS = ("train", "val", "test")
+COLUMNS = ("case", "patient", "split")
+KEYS = ("name", "task", "labels", "spacing")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of `cases.csv`; the patient is the case itself where the column is missing."""
+
+    case: str
+    patient: str
+    split: str | None
+
+
+@dataclass(frozen=True)
+class About:
+    """What `site.toml` says; None where it says nothing."""
+
+    name: str | None = None
+    task: str | None = None
+    labels: str | None = None  # the kind of label the site trains on
+    spacing: tuple[float, float] | None = None  # size of a pixel in the files, rows and columns
+
+
+def read_cases(path: Path, mistakes: Findings) -> dict[str, Row] | None:
+    """The rows of `cases.csv` by case, or None where there is no such file."""
+    if not path.is_file():
+        return None
+    try:
+        header, lines = read_csv(path)
+    except (UnicodeDecodeError, csv.Error) as error:
+        mistakes.add(f"cannot be read, save it as CSV in UTF-8: {error}", path)
+        return None
+    unknown = [column for column in header if column not in COLUMNS]
+    if "case" not in header or unknown:
+        hint = nearest(unknown[0], COLUMNS) if unknown else ""
+        found = ", ".join(header) or "nothing"
+        mistakes.add(f"columns are case, patient, split; found {found}{hint}", path)
+        return None
+    rows: dict[str, Row] = {}
+    for line in lines:
+        row = Row(line["case"], line.get("patient") or line["case"], line.get("split") or None)
+        if row.case in rows:
+            mistakes.add(f"case {row.case} stands in it twice", path)
+        if row.split not in (*SPLITS, None):
+            hint = nearest(row.split or "", SPLITS)
+            mistakes.add(
+                f'case {row.case} has split "{row.split}", not train, val or test{hint}', path
+            )
+        rows[row.case] = row
+    return rows
+
+
+def read_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Column names and rows of a CSV file, without blanks around anything."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file, skipinitialspace=True, restval="")
+        header = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = header
+        return header, [{key: row[key].strip() for key in header} for row in reader]
+
+
+def read_about(path: Path) -> tuple[About, list[str]]:
+    """What `site.toml` says (nothing where it is missing) and what is wrong with it."""
+    if not path.is_file():
+        return About(), []
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return About(), [f"cannot be read: {error}"]
+    spacing = _spacing(table.get("spacing", 1.0))
+    wrong = [*_wrong_words(table)]
+    if spacing is None:
+        wrong.append(f"spacing must be one or two numbers above 0, got {table['spacing']!r}")
+    if wrong:
+        return About(), wrong
+    return About(**{**table, "spacing": spacing if "spacing" in table else None}), []
+
+
+def _wrong_words(table: dict[str, Any]) -> Iterator[str]:
+    for key, value in table.items():
+        if key not in KEYS:
+            yield f'no key "{key}" (allowed: {", ".join(KEYS)}){nearest(key, KEYS)}'
+        elif key != "spacing" and not isinstance(value, str):
+            yield f"{key} must be a word in quotes, got {value!r}"
+    task, name = table.get("task"), table.get("name", "site")
+    if isinstance(task, str) and task not in TASKS:
+        yield f'no task "{task}" (allowed: {", ".join(TASKS)}){nearest(task, list(TASKS))}'
+    # The name becomes part of file names in the run folder.
+    if isinstance(name, str) and (Path(name).name != name or name.startswith(".")):
+        yield f'name "{name}" cannot be a file\'s name'
+
+
+def _spacing(value: Any) -> tuple[float, float] | None:
+    sizes = value if isinstance(value, list) else [value, value]
+    numbers = all(isinstance(size, int | float) and not isinstance(size, bool) for size in sizes)
+    if len(sizes) != 2 or not numbers or min(sizes) <= 0:
+        return None
+    return float(sizes[0]), float(sizes[1])

@@ -1,0 +1,79 @@
+"""What there is to segment: a task's classes, scored regions, input and preprocessing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+DIVISOR = 16  # networks halve the image four times
+Normalisation = Literal["minmax", "standard"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One kind of segmentation: classes by number, regions as unions of classes, square input."""
+
+    name: str
+    summary: str
+    channels: int
+    classes: tuple[str, ...]
+    regions: Mapping[str, tuple[int, ...]] = field(hash=False)
+    resolution: int
+    normalisation: Normalisation = "minmax"
+    fill: float = 0.0  # what augmentation puts beyond the image's border, after normalisation
+
+    def __post_init__(self) -> None:
+        if self.resolution < DIVISOR or self.resolution % DIVISOR:
+            below = max(DIVISOR, self.resolution // DIVISOR * DIVISOR)
+            raise ValueError(
+                f"task {self.name}: resolution must be divisible by {DIVISOR}, "
+                f"got {self.resolution}; try {below} or {below + DIVISOR}"
+            )
+
+    def with_resolution(
+        self, resolution: Annotated[int, Field(ge=DIVISOR, multiple_of=DIVISOR)]
+    ) -> "Task":
+        """The same task on images of `resolution` × `resolution` pixels (divisible by 16)."""
+        return replace(self, resolution=resolution)
+
+
+TASKS: Mapping[str, Task] = {
+    task.name: task
+    for task in (
+        Task(
+            name="fundus",
+            summary="optic disc and cup in colour photographs of the eye's fundus",
+            channels=3,
+            classes=("background", "rim", "cup"),
+            regions={"disc": (1, 2), "cup": (2,)},
+            resolution=384,
+        ),
+        Task(
+            name="octa",
+            summary="foveal avascular zone in OCT angiography",
+            channels=1,
+            classes=("background", "faz"),
+            regions={"faz": (1,)},
+            resolution=256,
+            fill=0.8,
+        ),
+        Task(
+            name="polyp",
+            summary="polyps in colonoscopy",
+            channels=3,
+            classes=("background", "polyp"),
+            regions={"polyp": (1,)},
+            resolution=384,
+        ),
+        Task(
+            name="prostate",
+            summary="prostate in T2-weighted MRI slices, grouped by patient",
+            channels=1,
+            classes=("background", "prostate"),
+            regions={"prostate": (1,)},
+            resolution=384,
+            fill=0.8,
+        ),
+    )
+}

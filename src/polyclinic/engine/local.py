@@ -1,0 +1,179 @@
+"""The local engine: all sites on this machine, in this process or in a few workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, TypeVar
+
+import torch
+import torch.multiprocessing
+
+from polyclinic.data.cases import SiteData, pool
+from polyclinic.engine.allocator import keep_freed_memory
+from polyclinic.engine.loop import Reply, Scored
+from polyclinic.engine.pictures import draw_pictures
+from polyclinic.engine.states import StateFolder
+from polyclinic.engine.workplace import Assignment, Workplace
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.method import Stage
+from polyclinic.federation.server import SiteInfo
+from polyclinic.runs import RoundLine, RunFolder, Score, Split
+
+Outcome = TypeVar("Outcome")
+POOLED = "pooled"
+
+
+class LocalSites:
+    """The sites of a run on this machine; their states are files, so workers are alike."""
+
+    def __init__(
+        self,
+        workplace: Workplace,
+        data: Sequence[SiteData],
+        folder: RunFolder,
+        *,
+        workers: int = 1,
+        threads: int = 1,
+        pictures: bool = False,
+    ) -> None:
+        assignment = workplace.assignment
+        self.scored = assignment.sites
+        self.trained = assignment.sites
+        by_name = {site.name: site for site in data}
+        if assignment.method.pools:
+            together = pool(data)
+            by_name = {POOLED: together, **by_name}
+            self.trained = (SiteInfo(POOLED, 0, together.kind, len(together.train)),)
+        self.states = StateFolder(folder.path / "checkpoint" / "sites")
+        self.bench = Bench(workplace, by_name, folder, self.states, pictures)
+        self.pool = None
+        if workers > 1:
+            self.pool = ProcessPoolExecutor(
+                workers,
+                mp_context=torch.multiprocessing.get_context("spawn"),
+                initializer=_open_bench,
+                initargs=(assignment, by_name, folder, self.states, pictures, threads),
+            )
+
+    def close(self) -> None:
+        """Let the workers go."""
+        if self.pool:
+            self.pool.shutdown(cancel_futures=True)
+
+    def ask(
+        self, stage: Stage, letters: Mapping[str, Letter], *, number: int, since: int
+    ) -> Iterator[tuple[str, Reply]]:
+        """Let the sites work on a stage, in the order of the letters."""
+        infos = {info.name: info for info in (*self.trained, *self.scored)}
+        tasks = [(infos[site], stage.name, letters[site], number, since) for site in letters]
+        return zip(letters, self._map(Bench.work, tasks), strict=True)
+
+    def score(
+        self,
+        letters: Mapping[str, Letter] | None,
+        *,
+        split: Split,
+        metrics: Sequence[str],
+        number: int,
+        since: int,
+    ) -> Iterator[Scored]:
+        """Score every site's model."""
+        tasks = [
+            (info, letters[info.name] if letters else None, split, tuple(metrics), number, since)
+            for info in self.scored
+        ]
+        return iter(self._map(Bench.score, tasks))
+
+    def forget(self, needed: Sequence[int]) -> None:
+        """Remove states that none of these rounds can ask for."""
+        for info in {*self.trained, *self.scored}:
+            self.states.keep_only(info.name, needed)
+
+    def _map(self, work: Callable[..., Outcome], tasks: Sequence[Any]) -> Iterable[Outcome]:
+        if self.pool:
+            return self.pool.map(_at_bench, [work.__name__] * len(tasks), tasks)
+        return (work(self.bench, *task) for task in tasks)
+
+
+class Bench:
+    """One process's workplace with the sites' data and the folder of their states."""
+
+    def __init__(
+        self,
+        workplace: Workplace,
+        data: Mapping[str, SiteData],
+        run: RunFolder,
+        states: StateFolder,
+        pictures: bool,
+    ) -> None:
+        self.workplace = workplace
+        self.data = data
+        self.run = run
+        self.states = states
+        self.pictures = pictures
+
+    def work(self, info: SiteInfo, stage: str, letter: Letter, number: int, since: int) -> Reply:
+        """A visit to a site, whose state is read before and written after it."""
+        visit = self.workplace.visit(
+            info,
+            self.data[info.name],
+            self.workplace.assignment.stage(stage),
+            letter,
+            self.states.load(info.name, since),
+            number,
+        )
+        self.states.save(info.name, number, visit.state, {"round": str(number), "stage": stage})
+        line = RoundLine(
+            round=number,
+            stage=stage,
+            site=info.name,
+            loss=visit.loss,
+            seconds=visit.seconds,
+            images=visit.images,
+            down=letter.nbytes,
+            up=visit.reply.nbytes,
+            extras=tuple(sorted({*letter.extras, *visit.reply.extras})),
+            numbers=dict(visit.reply.numbers),
+        )
+        return Reply(visit.reply, line)
+
+    def score(
+        self,
+        info: SiteInfo,
+        letter: Letter | None,
+        split: Split,
+        metrics: Sequence[str],
+        number: int,
+        since: int,
+    ) -> Scored:
+        """Scores of a site's model; the final ones come with pictures."""
+        data = self.data[info.name]
+        state = self.states.load(info.name, since)
+        rows, predicted = self.workplace.score(info, data, split, metrics, letter, state, number)
+        if self.pictures and split == "test":
+            draw_pictures(
+                self.run, info.name, self.workplace.assignment.task, data.test, predicted, rows
+            )
+        scores = tuple(Score(number, split, info.name, *row) for row in rows)
+        return Scored(number, split, info.name, scores)
+
+
+_bench: Bench  # the workplace of a worker process
+
+
+def prepare(threads: int) -> None:
+    """Make this process ready to train: its threads, its way to keep memory."""
+    keep_freed_memory()
+    torch.set_num_threads(threads)
+
+
+def _open_bench(assignment: Assignment, *parts: Any) -> None:
+    global _bench  # a worker process has exactly one
+    *rest, threads = parts
+    prepare(threads)
+    _bench = Bench(Workplace(assignment, torch.device("cpu")), *rest)
+
+
+def _at_bench(work: str, task: Sequence[Any]) -> Any:
+    return getattr(_bench, work)(*task)

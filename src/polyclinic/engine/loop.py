@@ -1,0 +1,206 @@
+"""The one round loop: letters to the sites, replies combined, a checkpoint after every round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from polyclinic.config import EvaluationSettings
+from polyclinic.engine.checkpoint import Checkpoint, Progress
+from polyclinic.engine.workplace import Assignment
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.method import Stage
+from polyclinic.federation.seeds import generator
+from polyclinic.federation.server import Server, SiteInfo
+from polyclinic.federation.site import TrainingFailed
+from polyclinic.runs import RoundLine, Score, Split
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A site's answer and what the record says of it."""
+
+    letter: Letter
+    line: RoundLine
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of one site after a round, or of its final model."""
+
+    round: int
+    split: Split
+    site: str
+    rows: tuple[Score, ...]
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """A round is finished and safe on disk."""
+
+    round: int
+    validation: float | None  # mean Dice over sites, in rounds that were validated
+
+
+Event = RoundLine | Scored | RoundDone
+
+
+class Sites(Protocol):
+    """The sites of a run, wherever they are."""
+
+    trained: tuple[SiteInfo, ...]  # take part in rounds
+    scored: tuple[SiteInfo, ...]  # settle and are scored
+
+    def ask(
+        self, stage: Stage, letters: Mapping[str, Letter], *, number: int, since: int
+    ) -> Iterator[tuple[str, Reply]]:
+        """Let the sites work on a stage; each starts from its state of round `since`."""
+        ...
+
+    def score(
+        self,
+        letters: Mapping[str, Letter] | None,
+        *,
+        split: Split,
+        metrics: Sequence[str],
+        number: int,
+        since: int,
+    ) -> Iterator[Scored]:
+        """Score every site's model; with letters each site settles first, on a copy."""
+        ...
+
+    def forget(self, needed: Sequence[int]) -> None:
+        """Remove states that none of these rounds can ask for."""
+        ...
+
+
+class Loop:
+    """One run of one method: before, each round, after, and the final scores."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        server: Server,
+        sites: Sites,
+        evaluation: EvaluationSettings,
+        checkpoint: Checkpoint,
+    ) -> None:
+        self.assignment = assignment
+        self.method = assignment.method
+        self.server = server
+        self.sites = sites
+        self.evaluation = evaluation
+        self.checkpoint = checkpoint
+        self.progress = Progress(round=-1)
+
+    def run(self) -> Iterator[Event]:
+        """Everything from where the checkpoint stands to the final scores, event by event."""
+        started = time.perf_counter()
+        if self.checkpoint.exists:
+            self.progress = self.checkpoint.load(self.server)
+            started -= self.progress.seconds
+        else:
+            self.method.start(self.server)
+        rounds = self.assignment.rounds
+        for number in range(self.progress.round + 1, rounds + 2):
+            self.server.round = number
+            if number == 0:
+                yield from self._stages(self.method.before(), self.sites.trained, number)
+            elif number <= rounds:
+                yield from self._stages(self.method.each_round(), self._present(number), number)
+            else:
+                yield from self._close(number)
+            validation = yield from self._validate(number)
+            self._save(number, time.perf_counter() - started)
+            yield RoundDone(number, validation)
+        for scored in self.sites.score(
+            None,
+            split="test",
+            metrics=self.evaluation.metrics,
+            number=rounds + 1,
+            since=rounds + 1,
+        ):
+            yield replace(scored, round=self.chosen_round)
+
+    @property
+    def chosen_round(self) -> int:
+        """The round whose weights are used: the last, or the best by validation."""
+        best = self.progress.best_round
+        return best if self.evaluation.choose == "best" and best >= 0 else self.assignment.rounds
+
+    def _close(self, number: int) -> Generator[Event, None, None]:
+        """Take up the chosen round, settle, and do what comes after."""
+        if self.chosen_round != self.assignment.rounds:
+            self.checkpoint.load(self.server, best=True)
+            self.server.round = number
+        stages = self.assignment.after
+        yield from self._stages(stages, self.sites.scored, number, since=self.chosen_round)
+
+    def _stages(
+        self,
+        stages: Sequence[Stage],
+        infos: Sequence[SiteInfo],
+        number: int,
+        since: int | None = None,
+    ) -> Generator[Event, None, None]:
+        since = number - 1 if since is None else since
+        for stage in stages:
+            groups = [[info] for info in infos] if stage.ring else [infos]
+            for group in groups:
+                letters = {info.name: stage.letter(self.server, info) for info in group}
+                replies = yield from self._ask(stage, letters, number, since)
+                stage.combine(self.server, replies)
+            since = number
+
+    def _ask(
+        self, stage: Stage, letters: Mapping[str, Letter], number: int, since: int
+    ) -> Generator[Event, None, dict[str, Letter]]:
+        replies = {}
+        for site, reply in self.sites.ask(stage, letters, number=number, since=since):
+            if not torch.isfinite(reply.letter.weights.flat).all():
+                raise TrainingFailed(
+                    f"site {site} answered with weights that are not numbers in round {number}, "
+                    f"stage {stage.name}; the weights of the round before are kept"
+                )
+            replies[site] = reply.letter
+            yield reply.line
+        return {site: replies[site] for site in letters}
+
+    def _validate(self, number: int) -> Generator[Event, None, float | None]:
+        if not self._due(number):
+            return None
+        settling = self.method.settling()
+        letters = {info.name: settling.letter(self.server, info) for info in self.sites.scored}
+        means = []
+        for scored in self.sites.score(
+            letters, split="val", metrics=["dice"], number=number, since=number
+        ):
+            yield scored
+            if scored.rows:
+                means.append(np.mean([row.value for row in scored.rows]))
+        mean = float(np.mean(means)) if means else None
+        if mean is not None and mean > self.progress.best_score:
+            self.progress = replace(self.progress, best_round=number, best_score=mean)
+        return mean
+
+    def _due(self, number: int) -> bool:
+        last, every = self.assignment.rounds, self.evaluation.every
+        return 0 < number <= last and (number == last or bool(every and number % every == 0))
+
+    def _save(self, number: int, seconds: float) -> None:
+        self.progress = replace(self.progress, round=number, seconds=seconds)
+        self.checkpoint.save(self.server, self.progress)
+        self.sites.forget([self.chosen_round, self.progress.best_round, number - 1, number])
+
+    def _present(self, number: int) -> list[SiteInfo]:
+        """The sites of a round: all, or a share of them drawn anew each round."""
+        infos = self.sites.trained
+        count = max(1, round(self.server.settings.participation * len(infos)))
+        rng = generator(self.assignment.seed, number, "participation")
+        drawn = torch.randperm(len(infos), generator=rng)[:count].tolist()
+        return [info for info in infos if info.index in drawn] if count < len(infos) else [*infos]

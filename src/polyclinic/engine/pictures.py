@@ -1,0 +1,45 @@
+"""Pictures of a site's best, median and worst test case, with true and predicted contours."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from polyclinic.data.cases import Cases
+from polyclinic.data.pictures import compared
+from polyclinic.data.tasks import Task
+from polyclinic.evaluation.scoring import ScoreRow
+from polyclinic.runs import RANKS, Rank, RunFolder, replacing
+
+SIDE = 256  # pixels
+
+
+def draw_pictures(
+    run: RunFolder,
+    site: str,
+    task: Task,
+    cases: Cases,
+    predicted: NDArray[np.uint8],
+    rows: Sequence[ScoreRow],
+) -> None:
+    """Write the pictures of one site into the run folder."""
+    for rank, index in ranked(cases.names, rows).items():
+        image, mask = cases.images[index].cpu().numpy(), cases.masks[index].cpu().numpy()
+        picture = compared(image, mask, predicted[index], task, SIDE)
+        with replacing(run.picture_path(site, rank, cases.names[index])) as unfinished:
+            Image.fromarray(picture).save(unfinished, format="PNG")
+
+
+def ranked(names: Sequence[str], rows: Sequence[ScoreRow]) -> dict[Rank, int]:
+    """The positions of the best, the median and the worst case by mean Dice over regions."""
+    dice = defaultdict(list)
+    for row in rows:
+        if row.metric == "dice":
+            dice[row.case].append(row.value)
+    order = sorted(range(len(names)), key=lambda index: -np.mean(dice[names[index]]))
+    positions = (0, len(order) // 2, len(order) - 1)
+    return {rank: order[position] for rank, position in zip(RANKS, positions, strict=True) if order}

@@ -1,0 +1,183 @@
+"""The site's half of a stage: what happens when a letter arrives, the same in every engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from polyclinic.config import TrainingSettings
+from polyclinic.data.cases import SiteData
+from polyclinic.data.tasks import Task
+from polyclinic.engine.states import SiteState
+from polyclinic.evaluation.scoring import ScoreRow
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.method import Finish, Method, Stage
+from polyclinic.federation.scoring import score
+from polyclinic.federation.seeds import derive
+from polyclinic.federation.server import SiteInfo
+from polyclinic.federation.site import Site
+from polyclinic.federation.weights import Weights, flatten
+from polyclinic.networks import NETWORKS
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.parts import Names, everything, statistics
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What all machines of a run agree on: plain settings, small enough to travel."""
+
+    method: Method
+    then: tuple[Finish, ...]
+    network: str
+    network_settings: dict[str, object]
+    task: Task
+    sites: tuple[SiteInfo, ...]
+    training: TrainingSettings
+    rounds: int
+    private_statistics: bool
+    seed: int
+
+    @property
+    def after(self) -> tuple[Stage, ...]:
+        """The stages after the last round: settling, the method's own, then the finishing ones."""
+        finishing = chain.from_iterable(piece.stages(self.method) for piece in self.then)
+        return (self.method.settling(), *self.method.after(), *finishing)
+
+    def stage(self, name: str) -> Stage:
+        """The stage with this name."""
+        stages = chain(self.method.before(), self.method.each_round(), self.after)
+        return next(stage for stage in stages if stage.name == name)
+
+    def network_from_seed(self) -> Segmenter:
+        """The network as every machine of the run starts with it."""
+        with torch.random.fork_rng():
+            torch.manual_seed(derive(self.seed, "network"))
+            net = NETWORKS[self.network](
+                channels=self.task.channels,
+                classes=len(self.task.classes),
+                **self.network_settings,
+            )
+            return self.method.adapt(net, self.sites)
+
+    def shared(self, net: Segmenter) -> Names:
+        """The weights that travel."""
+        names = self.method.shares(net)
+        return names - statistics(net) if self.private_statistics else names
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What came of a visit: the reply, the state to keep, and what it took."""
+
+    reply: Letter
+    state: SiteState
+    seconds: float
+    images: int
+    loss: float
+
+
+class Workplace:
+    """A machine that works for sites, one after another, with one network."""
+
+    def __init__(self, assignment: Assignment, device: torch.device) -> None:
+        self.assignment = assignment
+        net = assignment.network_from_seed()
+        self.net = net.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.weights = flatten(self.net)
+        self.initial = self.weights.copy()
+        self.everything = everything(self.net)
+        self.shared = assignment.shared(self.net)
+        self.kept = assignment.method.keeps(self.net) | (self.everything - self.shared)
+
+    def first_weights(self) -> Weights:
+        """The shared weights before the first round."""
+        return self.initial.pick(self.shared)
+
+    def visit(
+        self,
+        info: SiteInfo,
+        data: SiteData,
+        stage: Stage,
+        letter: Letter,
+        state: SiteState | None,
+        number: int,
+    ) -> Visit:
+        """Do a site's work of one stage in round `number`."""
+        started = time.perf_counter()
+        site = self._site(info, data, stage, letter, state, number)
+        reply = stage.work(site)
+        steps, images = sum(f.steps for f in site.fits), sum(f.images for f in site.fits)
+        numbers = {**reply.numbers, "images": float(info.images), "steps": float(steps)}
+        loss = sum(f.loss * f.steps for f in site.fits) / steps if steps else float("nan")
+        kept = site.take(self.everything if stage.settles else self.kept)
+        return Visit(
+            reply=replace(reply, numbers=numbers),
+            state=SiteState(kept, site.memory),
+            seconds=time.perf_counter() - started,
+            images=images,
+            loss=loss,
+        )
+
+    def score(
+        self,
+        info: SiteInfo,
+        data: SiteData,
+        split: str,
+        metrics: Sequence[str],
+        letter: Letter | None,
+        state: SiteState | None,
+        number: int,
+    ) -> tuple[list[ScoreRow], NDArray[np.uint8]]:
+        """Score a site's model on a split; with a letter it settles first. Nothing is kept."""
+        stage = self.assignment.method.settling()
+        site = self._site(info, data, stage, letter or Letter(), state, number)
+        if letter is not None:
+            stage.work(site)
+        return score(self.assignment.method, site, getattr(data, split), metrics)
+
+    def _site(
+        self,
+        info: SiteInfo,
+        data: SiteData,
+        stage: Stage,
+        letter: Letter,
+        state: SiteState | None,
+        number: int,
+    ) -> Site:
+        self.weights.load(self.initial if state is None else state.weights)
+        memory: dict[str, Tensor] = {}
+        if state is not None:
+            self._refuse_undefined(stage, state, letter)
+            device = self.weights.flat.device
+            memory = {name: tensor.to(device) for name, tensor in state.memory.items()}
+        return Site(
+            info=info,
+            sites=self.assignment.sites,
+            data=data,
+            task=self.assignment.task,
+            net=self.net,
+            weights=self.weights,
+            shared=self.shared,
+            training=self.assignment.training,
+            seed=self.assignment.seed,
+            round=number,
+            rounds=self.assignment.rounds,
+            stage=stage.name,
+            letter=letter,
+            memory=memory,
+            first=state is None,
+        )
+
+    def _refuse_undefined(self, stage: Stage, state: SiteState, letter: Letter) -> None:
+        undefined = self.everything - set(state.weights) - letter.weights.names
+        assert not undefined, (
+            f"stage {stage.name} neither keeps nor receives {sorted(undefined)[:3]}: "
+            f"{type(self.assignment.method).__name__}.keeps() must name them"
+        )

@@ -1,0 +1,31 @@
+"""A letter between a site and the server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from polyclinic.federation.weights import Layout, Weights
+
+
+def no_weights() -> Weights:
+    """Weights without a single name, for letters that carry none."""
+    return Weights(Layout(()), torch.empty(0))
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What one exchange carries: shared weights, a method's named extras and plain numbers."""
+
+    weights: Weights = field(default_factory=no_weights)
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its tensors and numbers; names and framing are the engine's own."""
+        extras = sum(tensor.numel() * tensor.element_size() for tensor in self.extras.values())
+        return self.weights.nbytes + extras + 8 * len(self.numbers)

@@ -1,0 +1,146 @@
+"""A method: what a network becomes, what is shared, how a site learns, how a server combines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from torch import Tensor
+
+from polyclinic.data.cases import Batch
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.mixing import mix
+from polyclinic.federation.server import Server, SiteInfo
+from polyclinic.federation.site import Site
+from polyclinic.losses.supervised import segmentation_loss
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.parts import Names, everything
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One exchange: a letter to each site, work there, the replies combined.
+
+    In a ring the sites work one after another, and each reply is combined before the next site's
+    letter is written. After a settling stage a site keeps its whole network.
+    """
+
+    name: str
+    letter: Callable[[Server, SiteInfo], Letter]
+    work: Callable[[Site], Letter]
+    combine: Callable[[Server, Mapping[str, Letter]], None]
+    ring: bool = False
+    settles: bool = False
+
+
+@dataclass(frozen=True)
+class Method:
+    """Settings and answers; every default is FedAvg's answer. State never lives here."""
+
+    pools: ClassVar[bool] = False  # trains on the images of all sites together
+    weighting: ClassVar[str | None] = None  # where the method's algebra needs a certain one
+
+    def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
+        """The network the method works with, made from the study's."""
+        return net
+
+    def shares(self, net: Segmenter) -> Names:
+        """The weights that travel; all others are private to a site."""
+        return everything(net)
+
+    def keeps(self, net: Segmenter) -> Names:
+        """The weights a site needs again at its next visit."""
+        return everything(net) - self.shares(net)
+
+    # The walk of a run: stages before the rounds, of each round, and after the last.
+
+    def before(self) -> tuple[Stage, ...]:
+        """Stages before the first round."""
+        return ()
+
+    def each_round(self) -> tuple[Stage, ...]:
+        """Stages of every round."""
+        return (Stage("fit", self.letter, self.visit, self.combine),)
+
+    def settling(self) -> Stage:
+        """The stage in which a site takes up the model it will use."""
+        return Stage("settle", self.letter, self.settle, ignore, settles=True)
+
+    def after(self) -> tuple[Stage, ...]:
+        """Stages after the sites have settled."""
+        return ()
+
+    # The server's half.
+
+    def start(self, server: Server) -> None:
+        """Fill the server's memory before anything else happens."""
+
+    def letter(self, server: Server, info: SiteInfo) -> Letter:  # noqa: ARG002
+        """What the server writes to a site."""
+        return Letter(server.weights)
+
+    def combine(self, server: Server, replies: Mapping[str, Letter]) -> None:
+        """Make the next shared weights from the replies."""
+        parts = {site: reply.weights for site, reply in replies.items()}
+        server.weights = mix(parts, server.row(replies, self.weighting))
+
+    # The site's half.
+
+    def visit(self, site: Site) -> Letter:
+        """A site's part of a round."""
+        self.receive(site)
+        self.train(site)
+        return self.send(site)
+
+    def receive(self, site: Site) -> None:
+        """Take up the letter's weights."""
+        site.load(site.letter.weights)
+
+    def train(self, site: Site) -> None:
+        """Learn from the site's images."""
+        site.fit(self.loss)
+
+    def loss(self, site: Site, batch: Batch) -> Tensor:
+        """The value to lower."""
+        return plain_loss(site, batch)
+
+    def send(self, site: Site) -> Letter:
+        """The reply; the engine adds the numbers of images and steps."""
+        return Letter(site.take(site.shared))
+
+    def settle(self, site: Site) -> Letter:
+        """Become the model that is used and scored."""
+        self.receive(site)
+        return Letter()
+
+    def in_use(self, site: Site) -> AbstractContextManager[None]:  # noqa: ARG002
+        """While open, the network has the weights the site predicts with."""
+        return nullcontext()
+
+    def predict(self, site: Site, images: Tensor) -> Tensor:
+        """Class probabilities (B×K×H×W) for normalised images, the network being in use."""
+        return site.net(images).softmax(dim=1)
+
+
+def plain_loss(site: Site, batch: Batch) -> Tensor:
+    """The supervised loss alone: (partial) cross entropy, Dice or both."""
+    return segmentation_loss(site.net(batch.images), batch.labels, kind=site.loss_kind)
+
+
+def ignore(server: Server, replies: Mapping[str, Letter]) -> None:
+    """Combine nothing: the replies were only acknowledgements."""
+
+
+class Finish(Protocol):
+    """A finishing piece that can follow any method."""
+
+    def stages(self, method: Method) -> tuple[Stage, ...]:
+        """Its stages, after those of the method."""
+        ...
+
+
+def silent(server: Server, info: SiteInfo) -> Letter:  # noqa: ARG001
+    """An empty letter: the site has all it needs."""
+    return Letter()

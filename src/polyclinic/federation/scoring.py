@@ -1,0 +1,50 @@
+"""Predicting and scoring cases at a site, without changing anything there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from polyclinic.data.batches import in_order
+from polyclinic.data.cases import Cases
+from polyclinic.evaluation.scoring import ScoreRow, score_cases
+from polyclinic.federation.site import Site
+
+if TYPE_CHECKING:
+    from polyclinic.federation.method import Method
+
+AT_ONCE = 12  # images predicted together
+
+
+@torch.no_grad()
+def class_maps(method: Method, site: Site, cases: Cases) -> NDArray[np.uint8]:
+    """The most probable class of every pixel, N×H×W."""
+    site.net.eval()
+    found = []
+    with method.in_use(site):
+        for batch in in_order(cases, batch=AT_ONCE, device=site.device):
+            probabilities = method.predict(site, batch.images)
+            found.append(probabilities.argmax(dim=1).to(torch.uint8).cpu().numpy())
+    return np.concatenate(found) if found else cases.masks.numpy()
+
+
+def score(
+    method: Method, site: Site, cases: Cases, metrics: Sequence[str]
+) -> tuple[list[ScoreRow], NDArray[np.uint8]]:
+    """A row for each case, region and metric, and the class maps they were scored on."""
+    predicted = class_maps(method, site, cases)
+    true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
+    regions = site.task.regions
+    return score_cases(predicted, true, cases.names, regions, spacing, metrics), predicted
+
+
+def validation_dice(method: Method, site: Site) -> float:
+    """The mean Dice over a site's validation cases and regions."""
+    if not len(site.data.val):
+        raise ValueError(f"{type(method).__name__} needs validation cases at site {site.info.name}")
+    rows, _ = score(method, site, site.data.val, ["dice"])
+    return float(np.mean([row.value for row in rows]))

@@ -1,0 +1,45 @@
+"""The server during a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from polyclinic.config import FederationSettings
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.weights import Weights
+
+
+@dataclass(frozen=True)
+class SiteInfo:
+    """What both sides know of a site."""
+
+    name: str
+    index: int  # position among the sites of the study
+    kind: str  # of its labels: "mask" or a weak kind
+    images: int  # it trains with
+
+
+@dataclass
+class Server:
+    """The shared weights and the server's memory: all that outlives a round on its side."""
+
+    sites: tuple[SiteInfo, ...]
+    weights: Weights
+    settings: FederationSettings
+    seed: int
+    round: int = 0
+    memory: dict[str, Tensor] = field(default_factory=dict)
+
+    def row(self, replies: Mapping[str, Letter], weighting: str | None = None) -> list[float]:
+        """Each reply's share of the whole: by images, by steps, or equal; it sums to one."""
+        weighting = weighting or self.settings.weighting
+        if weighting == "uniform":
+            counts = [1.0] * len(replies)
+        else:
+            number = {"samples": "images", "steps": "steps"}[weighting]
+            counts = [reply.numbers[number] for reply in replies.values()]
+        total = sum(counts)
+        return [count / total for count in counts]

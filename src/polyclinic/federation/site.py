@@ -1,0 +1,206 @@
+"""A site during a visit, and the only training loop of the project."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from polyclinic.config import TrainingSettings
+from polyclinic.data.batches import batches, steps_per_epoch
+from polyclinic.data.cases import Batch, SiteData
+from polyclinic.data.tasks import Task
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.optimizing import autocast, clip, learning_rate, optimizing
+from polyclinic.federation.seeds import derive, generator
+from polyclinic.federation.server import SiteInfo
+from polyclinic.federation.weights import Weights
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.parts import Names, statistics
+
+Parameters = Mapping[str, nn.Parameter]
+
+
+class TrainingFailed(ValueError):
+    """The loss stopped being a number."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a stretch of training took and gave."""
+
+    steps: int
+    images: int
+    loss: float  # mean over the steps
+    rates: float  # sum of the learning rates over the steps
+
+
+@dataclass
+class Site:
+    """One participant during one visit; its network's weights and its memory outlive the visit."""
+
+    info: SiteInfo
+    sites: tuple[SiteInfo, ...]
+    data: SiteData
+    task: Task
+    net: Segmenter
+    weights: Weights  # live: training changes them, loading them changes the network
+    shared: Names
+    training: TrainingSettings
+    seed: int
+    round: int
+    rounds: int
+    stage: str
+    letter: Letter = field(default_factory=Letter)
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    first: bool = True  # nothing was kept from an earlier visit
+    fits: list[Fit] = field(default_factory=list)
+    in_use: str = "own"  # the set of weights the network has at the moment
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network lives."""
+        return self.weights.flat.device
+
+    @property
+    def loss_kind(self) -> str:
+        """The supervised loss; `auto` is cross entropy, with Dice where masks are full."""
+        if self.training.loss != "auto":
+            return self.training.loss
+        return "ce+dice" if self.info.kind == "mask" else "ce"
+
+    @property
+    def steps(self) -> int:
+        """The optimizer steps of one round's budget."""
+        return self.steps_of(iterations=self.training.iterations, epochs=self.training.epochs)
+
+    def steps_of(self, *, iterations: int | None = None, epochs: int | None = None) -> int:
+        """A budget in optimizer steps, given in steps or in passes over the site's images."""
+        if iterations is not None:
+            return iterations
+        return (epochs or 0) * steps_per_epoch(len(self.data.train), self.training.batch)
+
+    def fit(
+        self,
+        loss: Callable[[Site, Batch], Tensor],
+        *,
+        only: Names | None = None,
+        steps: int | None = None,
+        training: TrainingSettings | None = None,
+        stream: str = "main",
+        hook: Callable[[Parameters], None] | None = None,
+        update: Callable[[Parameters], None] | None = None,
+    ) -> Fit:
+        """Train the network in place: the training loop.
+
+        `only` names the weights that learn; `hook` may change gradients between backward and step;
+        `update` replaces the optimizer's step; `stream` names the random draws, so that two fits
+        with the same stream in the same stage see the same batches.
+        """
+        training = training or self.training
+        total = self.steps if steps is None else steps
+        parameters = self._trainable(only)
+        drawn = (self.seed, self.info.name, self.round, self.stage, stream)
+        losses, rates, images = 0.0, 0.0, 0
+        with (
+            torch.random.fork_rng(),
+            optimizing(
+                parameters, training, self.memory, f"{self.in_use}/{stream}", update
+            ) as step,
+        ):
+            torch.manual_seed(derive(*drawn, "net"))
+            self.net.train()
+            for done, batch in enumerate(self._batches(training, total, generator(*drawn, "data"))):
+                rate = learning_rate(training, (self.round - 1 + done / total) / self.rounds)
+                with autocast(training, self.device):
+                    value = loss(self, batch)
+                value.backward()
+                clip(parameters, training)
+                if hook:
+                    hook(parameters)
+                step(rate)
+                losses += self._finite(value, done)
+                rates += rate
+                images += len(batch.images)
+        self.fits.append(Fit(total, images, losses / max(total, 1), rates))
+        return self.fits[-1]
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Overwrite the network's weights with these names."""
+        self.weights.load(tensors)
+
+    def take(self, names: Names) -> Weights:
+        """A copy of the network's weights with these names."""
+        return self.weights.pick(names)
+
+    def remember(self, name: str) -> None:
+        """Keep a copy of the network's weights as another set, unless one has that name."""
+        if not any(key.startswith(f"{name}/") for key in self.memory):
+            self._keep_set(name)
+
+    @contextmanager
+    def using(self, name: str) -> Iterator[None]:
+        """Let the network have another remembered set of weights for a while."""
+        own, was_in_use = self.weights.copy(), self.in_use
+        self.load({n: self.memory[f"{name}/{n}"] for n in self.weights})
+        self.in_use = name
+        try:
+            yield
+            self._keep_set(name)
+        finally:
+            self.load(own)
+            self.in_use = was_in_use
+
+    def twin(self, weights: Mapping[str, Tensor]) -> Segmenter:
+        """A second network at rest (evaluating, without gradients) that has these weights."""
+        net = copy.deepcopy(self.net).eval().requires_grad_(False)
+        net.load_state_dict(dict(weights), strict=False)
+        return net
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Leave the running statistics as they are, whatever passes through the network."""
+        before = self.take(statistics(self.net))
+        try:
+            yield
+        finally:
+            self.load(before)
+
+    def _keep_set(self, name: str) -> None:
+        self.memory.update({f"{name}/{n}": tensor for n, tensor in self.weights.copy().items()})
+
+    def _trainable(self, only: Names | None) -> dict[str, nn.Parameter]:
+        chosen = {}
+        for name, parameter in self.net.named_parameters():
+            parameter.grad = None
+            parameter.requires_grad_(only is None or name in only)
+            if parameter.requires_grad:
+                chosen[name] = parameter
+        return chosen
+
+    def _batches(
+        self, training: TrainingSettings, steps: int, rng: torch.Generator
+    ) -> Iterator[Batch]:
+        return batches(
+            self.data.train,
+            batch=training.batch,
+            steps=steps,
+            rng=rng,
+            augmentation=training.augmentation,
+            fill=self.task.fill,
+            device=self.device,
+        )
+
+    def _finite(self, value: Tensor, step: int) -> float:
+        number = float(value.detach())
+        if number != number or abs(number) == float("inf"):
+            raise TrainingFailed(
+                f"the loss of site {self.info.name} became {number} in round {self.round}, "
+                f"stage {self.stage}, step {step + 1}; the weights of the round before are kept. "
+                "A smaller training.learning_rate or training.clip_norm usually helps"
+            )
+        return number

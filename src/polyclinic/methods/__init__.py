@@ -1,0 +1,27 @@
+"""The methods, one file each, and the finishing pieces that can follow any of them."""
+
+from polyclinic.federation.method import Finish, Method
+from polyclinic.methods.centralized import Centralized
+from polyclinic.methods.ditto import Ditto
+from polyclinic.methods.fedala import FedALA
+from polyclinic.methods.fedavg import FedAvg
+from polyclinic.methods.fedbn import FedBN
+from polyclinic.methods.fedrep import FedRep
+from polyclinic.methods.finetune import FineTune
+from polyclinic.methods.local import Local
+from polyclinic.methods.metafed import MetaFed
+from polyclinic.methods.scaffold import Scaffold
+
+METHODS: dict[str, type[Method]] = {
+    "local": Local,
+    "centralized": Centralized,
+    "fedavg": FedAvg,
+    "fedbn": FedBN,
+    "fedrep": FedRep,
+    "scaffold": Scaffold,
+    "ditto": Ditto,
+    "fedala": FedALA,
+    "metafed": MetaFed,
+}
+
+FINISHES: dict[str, type[Finish]] = {"finetune": FineTune}

@@ -1,0 +1,28 @@
+"""Centralized training: all images in one place, what a federation is measured against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from polyclinic.federation.method import Method
+from polyclinic.federation.site import Site
+
+
+@dataclass(frozen=True)
+class Centralized(Method):
+    """One model trained on the images of all sites together; no federation could do this.
+
+    A round takes as many steps as all sites together take in a federation (`equal_compute`), or as
+    many as one of them.
+    """
+
+    equal_compute: bool = True
+
+    pools: ClassVar[bool] = True
+
+    def train(self, site: Site) -> None:
+        """Learn from the pooled images."""
+        by_iterations = site.training.iterations is not None
+        factor = len(site.sites) if self.equal_compute and by_iterations else 1
+        site.fit(self.loss, steps=site.steps * factor)

@@ -1,0 +1,38 @@
+"""FedALA: adaptive local aggregation (Zhang et al., AAAI 2023, arXiv 2212.01197)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from polyclinic.federation.method import Method
+from polyclinic.federation.site import Site
+from polyclinic.methods.learned_mixing import Mixing, mix_learned
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.parts import Names, parameters, part
+
+
+@dataclass(frozen=True)
+class FedALA(Method):
+    """FedAvg whose sites start a round from a learned blend of their own and the received weights.
+
+    The blend covers the decoder with the head, or the head alone; below it the received weights are
+    taken as they are, and so are running statistics everywhere.
+    """
+
+    blended: Literal["decoder", "head"] = "decoder"
+    mixing: Mixing = field(default_factory=Mixing)
+
+    def keeps(self, net: Segmenter) -> Names:
+        """The part that will be blended with the next weights received."""
+        names = part(net, "head")
+        if self.blended == "decoder":
+            names |= part(net, "decoder")
+        return names & parameters(net)
+
+    def receive(self, site: Site) -> None:
+        """Take up the weights received, blending the upper part with the site's own."""
+        own = site.take(self.keeps(site.net))
+        super().receive(site)
+        if not site.first:
+            mix_learned(site, own, self.loss, self.mixing)

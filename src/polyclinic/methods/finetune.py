@@ -1,0 +1,37 @@
+"""Fine-tuning: a finishing piece that fits the final model of any method to each site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.method import Method, Stage, ignore, plain_loss, silent
+from polyclinic.federation.optimizing import after_rounds
+from polyclinic.federation.site import Site
+
+
+@dataclass(frozen=True)
+class FineTune:
+    """After the last round each site trains the model it uses a little further, on its own.
+
+    The loss is the plain supervised one, the optimizer new, the learning rate `rate` times the
+    study's; the budget is in epochs unless `iterations` are given.
+    """
+
+    epochs: Annotated[int, Field(ge=0)] = 20
+    iterations: Annotated[int, Field(ge=0)] | None = None
+    rate: Annotated[float, Field(gt=0)] = 0.1
+
+    def stages(self, method: Method) -> tuple[Stage, ...]:
+        """One stage in which nothing travels."""
+
+        def tune(site: Site) -> Letter:
+            steps = site.steps_of(iterations=self.iterations, epochs=self.epochs)
+            with method.in_use(site):
+                site.fit(plain_loss, steps=steps, training=after_rounds(site.training, self.rate))
+            return Letter()
+
+        return (Stage("finetune", silent, tune, ignore, settles=True),)

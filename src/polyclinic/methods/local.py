@@ -1,0 +1,24 @@
+"""Local training: every site alone, the floor of a federation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.method import Method
+from polyclinic.federation.server import Server
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.parts import Names
+
+
+@dataclass(frozen=True)
+class Local(Method):
+    """Each site trains alone from the common start; nothing is shared."""
+
+    def shares(self, net: Segmenter) -> Names:  # noqa: ARG002
+        """Nothing."""
+        return frozenset()
+
+    def combine(self, server: Server, replies: Mapping[str, Letter]) -> None:
+        """Nothing to combine."""

@@ -1,0 +1,76 @@
+"""SCAFFOLD: control variates against drift (Karimireddy et al., ICML 2020, arXiv 1910.06378)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+
+from polyclinic.config import TrainingSettings
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.method import Method
+from polyclinic.federation.mixing import mix
+from polyclinic.federation.server import Server, SiteInfo
+from polyclinic.federation.site import Parameters, Site
+
+OWN, COMMON, CHANGE = "control", "common control", "change of control"
+
+
+@dataclass(frozen=True)
+class Scaffold(Method):
+    """Corrects each step by the difference of the common and the site's own control variate.
+
+    Its algebra needs plain SGD and equal weights, so it always trains with them, at a learning
+    rate of its own; controls are renewed from the way travelled (option II).
+    """
+
+    learning_rate: Annotated[float, Field(gt=0)] = 0.1
+    server_rate: Annotated[float, Field(gt=0)] = 1.0
+
+    weighting: ClassVar[str | None] = "uniform"
+
+    def letter(self, server: Server, info: SiteInfo) -> Letter:  # noqa: ARG002
+        """The shared weights and the common control."""
+        return Letter(server.weights, extras=dict(server.memory))
+
+    def visit(self, site: Site) -> Letter:
+        """Plain SGD along corrected gradients, then a new control from the way travelled."""
+        self.receive(site)
+        names = [name for name, _ in site.net.named_parameters()]
+        zero = torch.zeros((), device=site.device)
+        common = {n: site.letter.extras.get(f"{COMMON}/{n}", zero).to(site.device) for n in names}
+        own = {n: site.memory.get(f"{OWN}/{n}", zero) for n in names}
+
+        def correct(parameters: Parameters) -> None:
+            for name, parameter in parameters.items():
+                if parameter.grad is not None:
+                    parameter.grad.add_(common[name] - own[name])
+
+        before = site.take(frozenset(names))
+        fit = site.fit(self.loss, training=self._plain_sgd(site.training), hook=correct)
+        changes = {
+            n: (before[n] - site.weights[n]) / max(fit.rates, 1e-12) - common[n] for n in names
+        }
+        site.memory.update({f"{OWN}/{n}": own[n] + changes[n] for n in names})
+        extras = {f"{CHANGE}/{n}": change for n, change in changes.items()}
+        return Letter(site.take(site.shared), extras=extras)
+
+    def combine(self, server: Server, replies: Mapping[str, Letter]) -> None:
+        """Step towards the mean of the replies; move the common control by the changes."""
+        before = server.weights
+        super().combine(server, replies)
+        if self.server_rate != 1:
+            rate = self.server_rate
+            server.weights = mix({"old": before, "new": server.weights}, [1 - rate, rate])
+        for reply in replies.values():
+            for key, change in reply.extras.items():
+                name = key.replace(CHANGE, COMMON, 1)
+                old = server.memory.get(name, torch.zeros(()))
+                server.memory[name] = old + change / len(server.sites)
+
+    def _plain_sgd(self, training: TrainingSettings) -> TrainingSettings:
+        plain = {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0}
+        return training.model_copy(update=plain | {"learning_rate": self.learning_rate})

@@ -1,0 +1,79 @@
+"""What every segmentation network looks like from outside."""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from polyclinic.networks.parts import Names, norms, under
+
+
+class ImageError(ValueError):
+    """Images that a network cannot take, with everything that is wrong about them."""
+
+
+class Segmenter(nn.Module):
+    """A network of three modules: encoder, decoder and head.
+
+    The encoder turns images into maps, finest first; the decoder turns those into its own
+    maps, coarsest first; the head turns the last of them into logits of the images' size.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        channels: int,
+        classes: int,
+        divisor: int,
+        encoder: nn.Module,
+        decoder: nn.Module,
+        head: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.channels = channels
+        self.classes = classes
+        self.divisor = divisor
+        self.encoder = encoder
+        self.decoder = decoder
+        self.head = head
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Give logits (batch × classes × height × width) for images of any divisible size."""
+        self.check(images)
+        # `to` also gives one-channel images the strides that keep all later maps channels-last.
+        features = self.encoder(images.to(memory_format=torch.channels_last))
+        return cast(Tensor, self.head(self.decoder(features)[-1]))
+
+    def check(self, images: Tensor) -> None:
+        """Refuse images with the wrong number of dimensions or channels or an odd size."""
+        wrong = list(self._mistakes(images.shape))
+        if wrong:
+            raise ImageError(f"network '{self.name}' cannot take these images: {'; '.join(wrong)}")
+
+    def parts(self) -> dict[str, Names]:
+        """Publish the named parts: each direct sub-module, and the norm layers across them."""
+        return {name: under(self, name) for name, _ in self.named_children()} | {
+            "norms": norms(self)
+        }
+
+    def _mistakes(self, shape: torch.Size) -> list[str]:
+        if len(shape) != 4:
+            return [f"expected batch × channels × height × width, got {len(shape)} dimensions"]
+        _, channels, *sides = shape
+        wrong = []
+        if channels != self.channels:
+            wrong.append(f"they have {channels} channel(s), it takes {self.channels}")
+        for side, size in zip(("height", "width"), sides, strict=True):
+            if size % self.divisor or not size:
+                nearest = _nearest_multiples(size, self.divisor)
+                wrong.append(f"{side} {size} is not divisible by {self.divisor}, nearest {nearest}")
+        return wrong
+
+
+def _nearest_multiples(size: int, divisor: int) -> str:
+    below = size // divisor * divisor
+    return f"{below} or {below + divisor}" if below else str(divisor)

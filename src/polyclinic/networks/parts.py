@@ -1,0 +1,97 @@
+"""Selections of a network's weights by module path or type, as sets of state-dict names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from polyclinic.networks.contract import Segmenter
+
+Names = frozenset[str]
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+class EmptySelection(ValueError):  # noqa: N818 (reads as what it is)
+    """A selection holds nothing although its user cannot do without."""
+
+
+class PartError(ValueError):
+    """No part or module of the network has this name."""
+
+
+def everything(net: nn.Module) -> Names:
+    """Give all floating point names of the state dict; counters stay at home."""
+    return frozenset(name for name, value in net.state_dict().items() if value.is_floating_point())
+
+
+def parameters(net: nn.Module) -> Names:
+    """Give the names of everything trainable, frozen or not."""
+    return frozenset(name for name, _ in net.named_parameters(remove_duplicate=False))
+
+
+def under(net: nn.Module, *paths: str) -> Names:
+    """Give all names inside the modules at exactly these dotted paths."""
+    known = [path for path, _ in net.named_modules(remove_duplicate=False) if path]
+    for path in paths:
+        if path not in known:
+            raise PartError(f"{_title(net)} has no module '{path}'{_nearest(path, known)}")
+    return _inside(net, paths)
+
+
+def of_type(net: nn.Module, *types: type[nn.Module]) -> Names:
+    """Give all names inside modules of these types or of types derived from them."""
+    found = net.named_modules(remove_duplicate=False)
+    return _inside(net, (path for path, module in found if isinstance(module, types)))
+
+
+def norms(net: nn.Module, needed_by: str = "") -> Names:
+    """Give scales, offsets and running statistics of all BatchNorm layers.
+
+    With `needed_by`, a network that has none is an error in the name of whoever needs them.
+    """
+    found = of_type(net, *BATCH_NORMS)
+    reason = f"{needed_by} keeps BatchNorm layers at the site"
+    return nonempty(found, net, reason) if needed_by else found
+
+
+def statistics(net: nn.Module) -> Names:
+    """Give the running means and variances of all BatchNorm layers."""
+    return norms(net) - parameters(net)
+
+
+def part(net: Segmenter, name: str) -> Names:
+    """Give the part that the network publishes under this name."""
+    parts = net.parts()
+    if name not in parts:
+        raise PartError(f"{_title(net)} has no part '{name}'{_nearest(name, parts)}")
+    return parts[name]
+
+
+def nonempty(names: Names, net: nn.Module, reason: str) -> Names:
+    """Give the selection back, or say why it may not be empty: `reason` is half a sentence."""
+    if not names:
+        raise EmptySelection(f"{reason}, but {_title(net)} has none")
+    return names
+
+
+def _inside(net: nn.Module, paths: Iterable[str]) -> Names:
+    # The dot keeps 'conv.1' from capturing 'conv.10'; the empty path is the network itself.
+    prefixes = tuple(f"{path}." if path else "" for path in paths)
+    return frozenset(name for name in everything(net) if name.startswith(prefixes))
+
+
+def _title(net: nn.Module) -> str:
+    return f"network '{getattr(net, 'name', type(net).__name__)}'"
+
+
+def _nearest(wrong: str, known: Iterable[str]) -> str:
+    choices = list(known)
+    near = get_close_matches(wrong, choices, n=1)
+    if near:
+        return f"; did you mean '{near[0]}'?"
+    return f"; it has {', '.join(sorted(choices))}" if len(choices) <= 12 else ""

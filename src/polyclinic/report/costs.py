@@ -1,0 +1,75 @@
+"""What a method costs in bytes and seconds, and how fast it learns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyclinic.report.reading import Comparison, MethodRuns, Run
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one method at one site, or at all sites together: means over rounds and seeds."""
+
+    name: str
+    down_per_round: float
+    up_per_round: float
+    total_bytes: float
+    seconds_per_round: float
+    images_per_second: float
+
+
+@dataclass(frozen=True)
+class MethodCost:
+    """The cost of a method as a whole, at each site, and the extras that its letters carry."""
+
+    label: str
+    whole: Cost
+    sites: tuple[Cost, ...]
+    extras: tuple[str, ...]
+    run_seconds: float | None
+
+
+def method_costs(comparison: Comparison) -> list[MethodCost]:
+    """The costs of all methods of which a round was written."""
+    return [
+        _method_cost(method, comparison.sites)
+        for method in comparison.methods
+        if any(run.rounds for run in method.runs)
+    ]
+
+
+def _method_cost(method: MethodRuns, sites: Sequence[str]) -> MethodCost:
+    runs = [run for run in method.runs if run.rounds]
+    seconds = [run.end.seconds for run in runs if run.end]
+    return MethodCost(
+        label=method.label,
+        whole=_cost("all sites", runs, sites),
+        sites=tuple(_cost(site, runs, [site]) for site in sites),
+        extras=tuple(
+            dict.fromkeys(extra for run in runs for line in run.rounds for extra in line.extras)
+        ),
+        run_seconds=float(np.mean(seconds)) if seconds else None,
+    )
+
+
+def _cost(name: str, runs: list[Run], sites: Sequence[str]) -> Cost:
+    per_run = [_run_cost(run, sites) for run in runs]
+    down, up, total, seconds, speed = (float(number) for number in np.mean(per_run, axis=0))
+    return Cost(name, down, up, total, seconds, speed)
+
+
+def _run_cost(run: Run, sites: Sequence[str]) -> tuple[float, ...]:
+    """Stages before the first round and after the last belong to the total, not to a round."""
+    within = [line for line in run.round_lines if line.site in sites]
+    rounds = max(1, len({line.round for line in run.round_lines}))
+    lines = [line for line in run.rounds if line.site in sites]
+    seconds = sum(line.seconds for line in lines)
+    return (
+        sum(line.down for line in within) / rounds,
+        sum(line.up for line in within) / rounds,
+        float(sum(line.down + line.up for line in lines)),
+        sum(line.seconds for line in within) / rounds,
+        sum(line.images for line in lines) / seconds if seconds else 0.0,
+    )

@@ -1,0 +1,1 @@
+"""The figures of a report, each a self-contained SVG; matplotlib is imported when one is drawn."""

@@ -1,0 +1,128 @@
+"""Learning curves: validation scores and training losses, round by round."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polyclinic.report.figures.drawing import (
+    WIDTH,
+    canvas,
+    count_rounds,
+    hide_unused,
+    quiet_title,
+    style,
+    to_data_uri,
+)
+from polyclinic.report.measures import measure
+from polyclinic.report.reading import Comparison, MethodRuns, Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Curve = Mapping[int, float]  # round → value
+
+
+def validation_figure(comparison: Comparison) -> str | None:
+    """The validation score per round, as the mean over sites; None where nothing was scored."""
+    curves = {
+        method.label: [_mean_of_sites(run, comparison.sites) for run in method.runs]
+        for method in comparison.methods
+    }
+    return _single(curves, comparison, _validation_label(comparison), choices=True)
+
+
+def loss_figure(comparison: Comparison) -> str | None:
+    """The training loss per round, as the mean over sites; None where there is none."""
+    curves = {method.label: [_losses(run) for run in method.runs] for method in comparison.methods}
+    return _single(curves, comparison, "Training loss", choices=False)
+
+
+def site_figure(comparison: Comparison) -> str | None:
+    """The validation score per round in one panel per site; None where nothing was scored."""
+    if not any(run.validated for run in comparison.runs):
+        return None
+    columns = min(len(comparison.sites), 4)
+    rows = math.ceil(len(comparison.sites) / columns)
+    size = (WIDTH, 2.2 * rows + 0.3)
+    with canvas(rows, columns, size, sharex=True, sharey=True) as (figure, axes):
+        panels = [panel for row in axes for panel in row]
+        for panel, site in zip(panels, comparison.sites, strict=False):
+            quiet_title(panel, site)
+            for index, method in enumerate(comparison.methods):
+                _draw(panel, [_validation_curve(run, site) for run in method.runs], index)
+        for panel in axes[-1]:
+            count_rounds(panel)
+        hide_unused(axes, len(comparison.sites))
+        return to_data_uri(figure)
+
+
+def _validation_label(comparison: Comparison) -> str:
+    metrics = [run.validation_metric for run in comparison.runs]
+    return f"Validation {measure(next(filter(None, metrics), 'dice')).title_with_unit}"
+
+
+def _validation_curve(run: Run, site: str) -> Curve:
+    factor = measure(run.validation_metric or "").factor
+    return {number: factor * value for number, value in run.validated.get(site, {}).items()}
+
+
+def _mean_of_sites(run: Run, sites: Iterable[str]) -> Curve:
+    return _mean([_validation_curve(run, site) for site in sites])
+
+
+def _losses(run: Run) -> Curve:
+    found = defaultdict(list)
+    for line in run.round_lines:
+        if math.isfinite(line.loss):
+            found[line.round].append(line.loss)
+    return {number: float(np.mean(values)) for number, values in found.items()}
+
+
+def _mean(curves: Iterable[Curve]) -> Curve:
+    found = defaultdict(list)
+    for curve in curves:
+        for number, value in curve.items():
+            found[number].append(value)
+    return {number: float(np.mean(values)) for number, values in sorted(found.items())}
+
+
+def _single(
+    curves: Mapping[str, list[Curve]], comparison: Comparison, name: str, *, choices: bool
+) -> str | None:
+    if not any(curve for each in curves.values() for curve in each):
+        return None
+    with canvas(1, 1, (WIDTH / 2 - 0.1, 3.1)) as (figure, axes):
+        panel = axes[0][0]
+        for index, method in enumerate(comparison.methods):
+            _draw(panel, curves[method.label], index)
+            if choices:
+                _mark_choice(panel, method, curves[method.label], index)
+        quiet_title(panel, f"{name}, mean over sites")
+        count_rounds(panel)
+        return to_data_uri(figure)
+
+
+def _draw(panel: "Axes", curves: list[Curve], index: int) -> None:
+    """The mean over seeds, with the range of the seeds behind it."""
+    mean = _mean(curves)
+    if not mean:
+        return
+    look = style(index)
+    numbers = list(mean)
+    few = len(numbers) <= 12
+    panel.plot(numbers, list(mean.values()), marker="o" if few else None, ms=3.5, **look.line)
+    if sum(1 for curve in curves if curve) > 1:
+        known = [[curve[number] for curve in curves if number in curve] for number in numbers]
+        low, high = [min(values) for values in known], [max(values) for values in known]
+        panel.fill_between(numbers, low, high, color=look.colour, alpha=0.14, linewidth=0)
+
+
+def _mark_choice(panel: "Axes", method: MethodRuns, curves: list[Curve], index: int) -> None:
+    colour = style(index).colour
+    for run, curve in zip(method.runs, curves, strict=True):
+        if run.end and run.end.chosen_round in curve:
+            number = run.end.chosen_round
+            panel.plot(number, curve[number], "o", ms=7.5, mfc="white", mec=colour, mew=1.8)

@@ -1,0 +1,145 @@
+"""What was run, in what state it is, and who came first."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyclinic.evaluation.statistics import OVERALL
+from polyclinic.report.reading import Comparison, MethodRuns, Run
+from polyclinic.report.tables import Table, missing_seeds
+from polyclinic.report.words import amount, count, duration, enumeration
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The methods with the best average over sites in one metric."""
+
+    metric: str
+    arrow: str
+    labels: str
+    value: str
+
+
+@dataclass(frozen=True)
+class MethodLine:
+    """The state of a method's runs, in words."""
+
+    label: str
+    seeds: str
+    state: str
+    complete: bool
+    chosen: str
+    time: str
+    empty: str
+
+
+def facts(comparison: Comparison) -> list[tuple[str, str]]:
+    """The things that all runs have in common, as pairs of name and words."""
+    abouts = [run.about for run in comparison.runs]
+    planned = sorted({run.planned_rounds for run in comparison.runs if run.planned_rounds})
+    seeds = sorted({about.seed for about in abouts})
+    networks = dict.fromkeys(
+        f"{about.network}, {count(about.parameters)} parameters" for about in abouts
+    )
+    return [
+        ("Task", f"{abouts[0].task.name}: {enumeration(list(comparison.regions))}"),
+        ("Sites", str(len(comparison.sites))),
+        ("Methods", str(len(comparison.methods))),
+        ("Seeds", enumeration([str(seed) for seed in seeds])),
+        ("Rounds", " or ".join(map(str, planned)) or "not stated"),
+        ("Network", "; ".join(networks)),
+        ("Device", "; ".join(dict.fromkeys(_device(run) for run in comparison.runs))),
+        ("Started", min(about.started for about in abouts).replace("T", " ")[:16]),
+    ]
+
+
+def winners(tables: Iterable[Table]) -> list[Winner]:
+    """Who leads in each metric, where two methods or more can be compared."""
+    found = []
+    for table in tables:
+        place = max(index for index, column in enumerate(table.columns) if column.kind == "average")
+        best = [row for row in table.rows if row.cells[place].mark == "best"]
+        if best:
+            how, value = table.measure, best[0].cells[place].value
+            labels = enumeration([row.label for row in best])
+            unit = f" {how.unit}" if how.unit else ""
+            found.append(Winner(how.title, how.arrow, labels, how.text(value) + unit))
+    return found
+
+
+def method_lines(comparison: Comparison) -> list[MethodLine]:
+    """One line per method: seeds, how far it came, the chosen rounds, the time it took."""
+    return [_line(method) for method in comparison.methods]
+
+
+def choice_sentence(comparison: Comparison) -> str:
+    """How the scored weights were chosen."""
+    ways = {
+        str(run.settings.get("evaluation", {}).get("choose", "best")) for run in comparison.runs
+    }
+    if ways == {"last"}:
+        how = "The weights of the last round are scored"
+    elif ways == {"best"}:
+        how = "The weights of the round with the best validation score are scored"
+    else:
+        how = "The weights of the chosen round (best by validation, or last) are scored"
+    return f"{how}, once, on the test cases. Test cases never choose a model."
+
+
+def empty_masks(runs: Iterable[Run]) -> tuple[int, int] | None:
+    """How many scores were decided by one mask being empty, of how many; None if unknowable.
+
+    Only then has a case no overlap and one and the same value for different distances.
+    """
+    found = total = 0
+    for run in runs:
+        for (metric, region, site), cases in run.tested.items():
+            largest = run.tested.get(("hd", region, site))
+            mean = run.tested.get(("assd", region, site))
+            if metric != "dice" or largest is None or mean is None:
+                continue
+            total += len(cases)
+            found += sum(
+                value == 0 and largest.get(case, math.nan) == mean.get(case)
+                for case, value in cases.items()
+            )
+    return (found, total) if total else None
+
+
+def region_title(region: str) -> str:
+    """A region as a heading."""
+    return "all regions" if region == OVERALL else region
+
+
+def _device(run: Run) -> str:
+    return f"{run.about.device}, {amount(run.about.threads, 'thread')}"
+
+
+def _line(method: MethodRuns) -> MethodLine:
+    chosen = dict.fromkeys(str(run.end.chosen_round) for run in method.runs if run.end)
+    times = [run.end.seconds for run in method.runs if run.end]
+    empty = empty_masks(method.runs)
+    return MethodLine(
+        label=method.label,
+        seeds=enumeration([str(run.about.seed) for run in method.runs]),
+        state=_state(method),
+        complete=not missing_seeds(method),
+        chosen=enumeration(list(chosen)) if chosen else "–",
+        time=duration(float(np.mean(times))) if times else "–",
+        empty=f"{empty[0]} of {count(empty[1])}" if empty else "–",
+    )
+
+
+def _state(method: MethodRuns) -> str:
+    unfinished = [run for run in method.runs if not run.end]
+    if not unfinished:
+        return "finished"
+    stops = [f"round {run.done_rounds} of {run.planned_rounds or '?'}" for run in unfinished]
+    if len(method.runs) == 1:
+        return f"unfinished: {stops[0]}"
+    named = [
+        f"seed {run.about.seed} at {stop}" for run, stop in zip(unfinished, stops, strict=True)
+    ]
+    return f"unfinished: {enumeration(named)}"

@@ -1,0 +1,124 @@
+"""The report: one page that needs nothing beside itself, and the tables for other programs."""
+
+import base64
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polyclinic.evaluation.statistics import OVERALL
+from polyclinic.report import words
+from polyclinic.report.costs import method_costs
+from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_terminal
+from polyclinic.report.figures.curves import loss_figure, site_figure, validation_figure
+from polyclinic.report.figures.distributions import distribution_figure
+from polyclinic.report.figures.drawing import style
+from polyclinic.report.figures.traffic import traffic_figure
+from polyclinic.report.likeness import same_settings, warnings
+from polyclinic.report.measures import measure
+from polyclinic.report.overview import (
+    choice_sentence,
+    facts,
+    method_lines,
+    region_title,
+    winners,
+)
+from polyclinic.report.pictures import picture_width, site_examples
+from polyclinic.report.reading import Comparison, read_runs
+from polyclinic.report.tables import Table, comparison_table
+from polyclinic.runs import CONTOUR_COLOURS, slug, write_atomic
+
+if TYPE_CHECKING:
+    from rich.table import Table as TerminalTable
+
+
+def write_report(run_paths: Iterable[str | Path], destination: str | Path) -> Path:
+    """Compare run or study folders on one HTML page and give its path.
+
+    The destination is a folder or the page itself; each metric's table comes beside it as CSV and
+    LaTeX.
+    """
+    comparison = read_runs(run_paths)
+    target = Path(destination)
+    page = target if target.suffix == ".html" else target / "report.html"
+    tables = [comparison_table(comparison, metric) for metric in comparison.metrics]
+    for table in tables:
+        name = f"table-{slug(table.measure.name)}"
+        write_atomic(page.with_name(f"{name}.csv"), to_csv(table))
+        write_atomic(page.with_name(f"{name}.tex"), to_latex(table))
+    write_atomic(page, _render(comparison, tables))
+    return page
+
+
+def summary_table(run_paths: Iterable[str | Path]) -> "TerminalTable":
+    """The first metric of all methods for a terminal: sites by their mean over regions.
+
+    Before a first run has finished the table says how far each method came.
+    """
+    comparison = read_runs(run_paths)
+    if not comparison.metrics:
+        return states_to_terminal([(line.label, line.state) for line in method_lines(comparison)])
+    return to_terminal(comparison_table(comparison, comparison.metrics[0], [OVERALL]))
+
+
+def _render(comparison: Comparison, tables: list[Table]) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("polyclinic.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(size=words.size, duration=words.duration, region=region_title)
+    return environment.get_template("page.html").render(_context(comparison, tables))
+
+
+def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
+    examples = site_examples(comparison)
+    return {
+        "title": words.enumeration(list(comparison.studies)),
+        "comparison": comparison,
+        "styles": {method.label: style(i) for i, method in enumerate(comparison.methods)},
+        "facts": facts(comparison),
+        "warnings": list(warnings(comparison)),
+        "winners": winners(tables),
+        "method_lines": method_lines(comparison),
+        "choice": choice_sentence(comparison),
+        "tables": [(table, _downloads(table)) for table in tables],
+        "validation": validation_figure(comparison),
+        "losses": loss_figure(comparison),
+        "site_curves": site_figure(comparison),
+        "distributions": _distributions(comparison),
+        "examples": examples,
+        "picture_width": picture_width(examples),
+        "contours": CONTOUR_COLOURS,
+        "costs": method_costs(comparison),
+        "traffic": traffic_figure(comparison),
+        "settings": [
+            (method.label, runs) for method in comparison.methods for runs in same_settings(method)
+        ],
+    }
+
+
+def _downloads(table: Table) -> list[tuple[str, str]]:
+    """The table's files by name, each as a link that holds the whole file."""
+    name = f"table-{slug(table.measure.name)}"
+    files = {f"{name}.csv": to_csv(table), f"{name}.tex": to_latex(table)}
+    return [
+        (name, f"data:text/plain;base64,{base64.b64encode(content.encode()).decode()}")
+        for name, content in files.items()
+    ]
+
+
+def _distributions(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
+    return [
+        (
+            measure(metric).title_with_unit,
+            [
+                (region, distribution_figure(comparison, metric, region))
+                for region in comparison.regions
+            ],
+        )
+        for metric in comparison.metrics
+    ]

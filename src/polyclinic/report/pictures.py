@@ -1,0 +1,102 @@
+"""Example predictions: the pictures of the run folders, small enough for one page."""
+
+import base64
+import io
+import math
+from dataclasses import dataclass
+
+from polyclinic.report.measures import measure
+from polyclinic.report.reading import Comparison, MethodRuns, Run
+from polyclinic.runs import RANKS, Picture, Rank, RunError
+
+_MOST_PIXELS = 320  # of the longer side: enough for fine screens and for a second look
+_PAGE, _GAP, _RANKS = 1184, 28, 54  # pixels: the page, between sites, the names of the ranks
+
+
+@dataclass(frozen=True)
+class Example:
+    """A picture with the case that it shows and how well that was predicted."""
+
+    case: str
+    caption: str
+    source: str
+
+
+@dataclass(frozen=True)
+class SiteExamples:
+    """The pictures of one site: a row per rank, in it an example per method or None."""
+
+    site: str
+    labels: tuple[str, ...]
+    rows: tuple[tuple[Rank, tuple[Example | None, ...]], ...]
+
+
+def site_examples(comparison: Comparison) -> list[SiteExamples]:
+    """Best, median and worst test case of each site and method, from each method's first seed."""
+    drawn = [method for method in comparison.methods if _has_pictures(method, comparison.sites)]
+    labels = tuple(method.label for method in drawn)
+    sites = [
+        SiteExamples(site, labels, _rows(comparison, drawn, site)) for site in comparison.sites
+    ]
+    return [each for each in sites if any(any(examples) for _, examples in each.rows)]
+
+
+def picture_width(examples: list[SiteExamples]) -> int:
+    """How many pixels wide the page shows a picture, so that its rows of sites are even."""
+    if not examples:
+        return 0
+    columns = len(examples[0].labels)
+    side_by_side = max(1, (_PAGE + _GAP) // (_RANKS + columns * (140 + 10) + _GAP))
+    rows = math.ceil(len(examples) / side_by_side)
+    side_by_side = math.ceil(len(examples) / rows)
+    gallery = (_PAGE + _GAP) // side_by_side - _GAP
+    return max(96, min(200, (gallery - _RANKS) // columns - 10))
+
+
+def _has_pictures(method: MethodRuns, sites: tuple[str, ...]) -> bool:
+    return any(run.folder.pictures(site) for run in method.finished[:1] for site in sites)
+
+
+def _rows(
+    comparison: Comparison, methods: list[MethodRuns], site: str
+) -> tuple[tuple[Rank, tuple[Example | None, ...]], ...]:
+    return tuple(
+        (rank, tuple(_example(comparison, method.finished[0], site, rank) for method in methods))
+        for rank in RANKS
+    )
+
+
+def _example(comparison: Comparison, run: Run, site: str, rank: Rank) -> Example | None:
+    pictures = [picture for picture in run.folder.pictures(site) if picture.rank == rank]
+    if not pictures:
+        return None
+    picture = pictures[0]
+    return Example(picture.case, _caption(comparison, run, picture), _data_uri(picture))
+
+
+def _caption(comparison: Comparison, run: Run, picture: Picture) -> str:
+    """The first metric of the case in each region, where its scores are known."""
+    if not comparison.metrics:
+        return ""
+    how = measure(comparison.metrics[0])
+    values = [
+        run.tested.get((how.name, region, picture.site), {}).get(picture.case)
+        for region in comparison.regions
+    ]
+    known = [how.text(value) for value in values if value is not None]
+    return f"{how.title} {' / '.join(known)}" if known else ""
+
+
+def _data_uri(picture: Picture) -> str:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(picture.path) as image:
+            small = image.convert("RGB")
+    except (OSError, UnidentifiedImageError) as error:
+        raise RunError(f"cannot read the picture {picture.path}: {error}") from error
+    small.thumbnail((_MOST_PIXELS, _MOST_PIXELS), Image.Resampling.LANCZOS)
+    target = io.BytesIO()
+    # Thin coloured contours need every chroma sample.
+    small.save(target, format="JPEG", quality=86, subsampling=0, optimize=True)
+    return "data:image/jpeg;base64," + base64.b64encode(target.getvalue()).decode()

@@ -1,0 +1,37 @@
+"""The run folder: its names, its writers and its readers; everything that outlives a process."""
+
+from polyclinic.runs.files import RunError, replacing, write_atomic
+from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, RunFolder
+from polyclinic.runs.names import find_runs, run_path, slug
+from polyclinic.runs.records import (
+    About,
+    AboutSite,
+    AboutTask,
+    Finished,
+    Picture,
+    Rank,
+    RoundLine,
+    Score,
+    Split,
+)
+
+__all__ = [
+    "CONTOUR_COLOURS",
+    "RANKS",
+    "About",
+    "AboutSite",
+    "AboutTask",
+    "Finished",
+    "Picture",
+    "Rank",
+    "RoundLine",
+    "RunError",
+    "RunFolder",
+    "Score",
+    "Split",
+    "find_runs",
+    "replacing",
+    "run_path",
+    "slug",
+    "write_atomic",
+]

@@ -1,0 +1,101 @@
+"""Writing so that a reader never sees half a file, and errors that say what to do."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+class RunError(ValueError):
+    """Something is wrong with a run folder: what, where, and what would help."""
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to; when the block ends well it takes the place of `path` in one step."""
+    unfinished = path.with_name(path.name + ".part")
+    with clear_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield unfinished
+            _to_disk(unfinished)
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a whole file: whoever reads it sees the old content or the new, never a part."""
+    with replacing(path) as unfinished:
+        unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def append_lines(path: Path, lines: str, *, header: str = "") -> None:
+    """Add lines, each with its newline, on disk when this returns; a new file gets the header.
+
+    What a killed process left of an unfinished last line is cut off first.
+    """
+    with clear_errors(path), path.open("ab+") as file:
+        end = _end_of_lines(file)
+        file.truncate(end)
+        file.write((lines if end else header + lines).encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def complete_lines(path: Path) -> list[str]:
+    """The lines of a text file; a last one without its newline was torn by a kill and left out."""
+    with clear_errors(path, "read"):
+        content = path.read_bytes() if path.exists() else b""
+    whole, _, _ = content.rpartition(b"\n")
+    try:
+        # Not splitlines: a name may hold characters that Unicode counts as line ends.
+        return whole.decode().split("\n") if whole else []
+    except UnicodeDecodeError as error:
+        raise RunError(f"{path} is not text: {error}") from error
+
+
+@contextmanager
+def clear_errors(path: Path, doing: str = "write") -> Iterator[None]:
+    """Turn the system's errors into a RunError that names the file and the way out."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(f"cannot {doing} {path}: {reason}{_ADVICE.get(error.errno, '')}") from error
+
+
+_FULL = "; free some space, then continue with --resume: all finished rounds are kept"
+_FORBIDDEN = "; choose a folder that you may write to, or change its permissions"
+_ADVICE: dict[int | None, str] = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.EROFS: _FORBIDDEN,
+    errno.ENOTDIR: "; a part of this path is a file, not a folder",
+}
+
+
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _end_of_lines(file: BinaryIO, block: int = 65536) -> int:
+    """The position after the last newline, found from the end."""
+    position = file.seek(0, os.SEEK_END)
+    while position > 0:
+        start = max(0, position - block)
+        file.seek(start)
+        newline = file.read(position - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        position = start
+    return 0

@@ -1,0 +1,194 @@
+"""One run's folder: the writers that the engine uses and the readers of everybody else."""
+
+import csv
+import io
+import shutil
+import tomllib
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from polyclinic.runs.files import RunError, append_lines, clear_errors, complete_lines, write_atomic
+from polyclinic.runs.lock import locked
+from polyclinic.runs.records import About, Finished, Picture, Rank, RoundLine, Score, Split
+
+RANKS: Final[tuple[Rank, ...]] = get_args(Rank)
+# Seen on red fundus, pink mucosa and grey slices alike, and told apart by colour-blind readers.
+CONTOUR_COLOURS: Final = {"true": "#00eb46", "predicted": "#ff00d2"}
+
+_SCORES_HEADER = ",".join(Score._fields)
+_Record = TypeVar("_Record", bound=BaseModel)
+
+
+class RunFolder:
+    """The files of one run (one method, one seed); reading never changes them."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Keep every other process out of this folder for as long as the block lasts."""
+        return locked(self.path / "lock")
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return (self.path / "about.json").exists() or (self.path / "study.toml").exists()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end: the last file is there."""
+        return (self.path / "finished.json").exists()
+
+    def create(self, settings: str, about: About) -> None:
+        """Begin a run with its resolved settings (TOML); a folder that holds a run is refused."""
+        if self.exists:
+            raise RunError(f"{self.path} already holds a run; resume it or start it afresh")
+        write_atomic(self.path / "study.toml", settings)
+        write_atomic(self.path / "about.json", about.model_dump_json(indent=2) + "\n")
+
+    def clear(self) -> None:
+        """Remove everything but the lock."""
+        with clear_errors(self.path, "empty"):
+            for entry in self.path.iterdir() if self.path.exists() else ():
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                elif entry.name != "lock":
+                    entry.unlink()
+
+    def write_atomic(self, name: str, content: str | bytes) -> Path:
+        """Write a file of this folder as a whole, and give its path."""
+        write_atomic(self.path / name, content)
+        return self.path / name
+
+    def append_round(self, lines: Iterable[RoundLine]) -> None:
+        """Add what the sites did in a round, in one step; on disk when this returns."""
+        text = "".join(line.model_dump_json() + "\n" for line in lines)
+        append_lines(self.path / "rounds.jsonl", text)
+
+    def append_scores(self, rows: Iterable[Score]) -> None:
+        """Add scores of cases, in one step; on disk when this returns."""
+        append_lines(self.path / "scores.csv", _csv(rows), header=_SCORES_HEADER + "\n")
+
+    def forget_after(self, round: int) -> None:  # noqa: A002
+        """Drop what was written after a checkpoint: later rounds, and all test scores.
+
+        Test scores are the last thing that a run writes, whichever round it chose.
+        """
+        lines = [line for line in self.rounds() if line.round <= round]
+        text = "".join(line.model_dump_json() + "\n" for line in lines)
+        write_atomic(self.path / "rounds.jsonl", text)
+        rows = [row for row in self.scores() if row.round <= round and row.split != "test"]
+        write_atomic(self.path / "scores.csv", _SCORES_HEADER + "\n" + _csv(rows))
+        with clear_errors(self.path / "finished.json"):
+            (self.path / "finished.json").unlink(missing_ok=True)
+
+    def finish(self, finished: Finished) -> None:
+        """Mark the run as complete: the last thing written."""
+        write_atomic(self.path / "finished.json", finished.model_dump_json(indent=2) + "\n")
+
+    def settings(self) -> dict[str, Any]:
+        """The resolved settings of the run, as read from its TOML."""
+        try:
+            return tomllib.loads(self.settings_text())
+        except tomllib.TOMLDecodeError as error:
+            raise RunError(f"{self.path / 'study.toml'} is not TOML: {error}") from error
+
+    def settings_text(self) -> str:
+        """The resolved settings of the run, as they were written."""
+        return _read(self.path / "study.toml")
+
+    def about(self) -> About:
+        """What was run, where and with which versions."""
+        return _parse(About, self.path / "about.json")
+
+    def end(self) -> Finished | None:
+        """How the run ended, or None while it has not."""
+        return _parse(Finished, self.path / "finished.json") if self.finished else None
+
+    def rounds(self) -> list[RoundLine]:
+        """All lines of all rounds, in the order in which they were written."""
+        path = self.path / "rounds.jsonl"
+        return [
+            _validated(RoundLine, line, f"line {number} of {path}")
+            for number, line in enumerate(complete_lines(path), start=1)
+        ]
+
+    def scores(self, split: Split | None = None) -> list[Score]:
+        """The scores of one split, or of both, in the order in which they were written."""
+        path = self.path / "scores.csv"
+        lines = complete_lines(path)
+        if lines and lines[0] != _SCORES_HEADER:
+            raise RunError(f"{path} should begin with {_SCORES_HEADER!r}, not {lines[0]!r}")
+        try:
+            rows = list(csv.reader(f"{line}\n" for line in lines[1:]))
+        except csv.Error as error:
+            raise RunError(f"{path} is not CSV: {error}") from error
+        scores = [_score(row, f"line {number} of {path}") for number, row in enumerate(rows, 2)]
+        return [score for score in scores if split in (None, score.split)]
+
+    def weights_path(self, owner: str) -> Path:
+        """Where the weights of a site, or of the "server", are kept."""
+        return self.path / "weights" / f"{_file_name(owner)}.safetensors"
+
+    def picture_path(self, site: str, rank: Rank, case: str) -> Path:
+        """Where the picture of a site's best, median or worst test case is kept."""
+        return self.path / "pictures" / _file_name(site) / f"{rank}-{_file_name(case)}.png"
+
+    def pictures(self, site: str) -> list[Picture]:
+        """The pictures of a site: best, median, worst, as far as they were drawn."""
+        folder = self.path / "pictures" / _file_name(site)
+        return [
+            Picture(site, rank, path.stem.removeprefix(f"{rank}-"), path)
+            for rank in RANKS
+            for path in sorted(folder.glob(f"{rank}-*.png"))
+        ]
+
+
+def _csv(rows: Iterable[Score]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _score(row: list[str], where: str) -> Score:
+    try:
+        number, split, site, case, region, metric, value = row
+        if split not in get_args(Split):
+            raise ValueError(f"split {split!r} is neither val nor test")
+        return Score(int(number), split, site, case, region, metric, float(value))  # type: ignore[arg-type]
+    except ValueError as error:
+        raise RunError(f"{where} is not a score: {error}") from error
+
+
+def _parse(model: type[_Record], path: Path) -> _Record:
+    return _validated(model, _read(path), str(path))
+
+
+def _read(path: Path) -> str:
+    if not path.exists():
+        raise RunError(f"{path.parent} is not a complete run folder: it has no {path.name}")
+    with clear_errors(path, "read"):
+        return path.read_text("utf-8")
+
+
+def _validated(model: type[_Record], text: str, where: str) -> _Record:
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        mistakes = "; ".join(
+            f"{'.'.join(map(str, mistake['loc'])) or 'content'}: {mistake['msg']}"
+            for mistake in error.errors()
+        )
+        raise RunError(f"{where} is broken: {mistakes}") from error
+
+
+def _file_name(name: str) -> str:
+    """A name that cannot leave its folder."""
+    return name.replace("/", "-").replace("\\", "-").lstrip(".") or "-"

@@ -1,0 +1,60 @@
+"""Where the runs of a study lie, and which runs a path means."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from polyclinic.runs.files import RunError
+from polyclinic.runs.folder import RunFolder
+
+
+def slug(label: str) -> str:
+    """A label as a folder name: small letters, digits and dots, joined by hyphens."""
+    kept = "".join(letter if letter.isalnum() or letter == "." else " " for letter in label)
+    words = [word.strip(".") for word in kept.casefold().split()]
+    name = "-".join(word for word in words if word)
+    if not name:
+        raise RunError(f"the label {label!r} has no letter or digit to name a folder by")
+    return name
+
+
+def run_path(root: str | Path, study: str, label: str, seed: int) -> Path:
+    """The folder of one run: root / study / method label / seed."""
+    return Path(root) / slug(study) / slug(label) / f"seed-{seed}"
+
+
+def find_runs(paths: Iterable[str | Path]) -> list[Path]:
+    """The run folders that the paths are or contain, each once.
+
+    A study's or a method's folder gives its runs in the order in which they were started.
+    All paths without a run are named in one error.
+    """
+    found: dict[Path, None] = {}
+    mistakes = []
+    for path in map(Path, paths):
+        runs = _runs_in(path)
+        found.update(dict.fromkeys(runs))
+        if not runs:
+            what = "holds no run" if path.is_dir() else "is not a folder"
+            mistakes.append(f"{path} {what}")
+    if mistakes:
+        wanted = "give run folders (they hold a study.toml) or the folder of a study"
+        raise RunError("; ".join([*mistakes, wanted]))
+    if not found:
+        raise RunError("no run was given; name run folders or the folder of a study")
+    return list(found)
+
+
+def _runs_in(path: Path) -> list[Path]:
+    if RunFolder(path).exists:
+        return [path]
+    below = [*path.glob("seed-*"), *path.glob("*/seed-*")]
+    return sorted((run for run in below if RunFolder(run).exists), key=_age)
+
+
+def _age(run: Path) -> tuple[str, str, int, str]:
+    try:
+        started = RunFolder(run).about().started
+    except RunError:
+        started = "~"  # after every year
+    seed = run.name.removeprefix("seed-")
+    return started, run.parent.name, int(seed) if seed.isdigit() else 0, run.name

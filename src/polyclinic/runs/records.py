@@ -1,0 +1,98 @@
+"""What stands in the files of a run folder, as typed values."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+
+Split = Literal["val", "test"]
+Rank = Literal["best", "median", "worst"]
+
+# JSON has no word for "not a number": it is written as null.
+Number = Annotated[
+    float,
+    BeforeValidator(lambda value: math.nan if value is None else value),
+    PlainSerializer(lambda value: value if math.isfinite(value) else None, when_used="json"),
+]
+
+
+class _Record(BaseModel):
+    # A newer version may write more than this one knows.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class AboutTask(_Record):
+    """The task of a run: its name, its classes and the classes that make up each region."""
+
+    name: str
+    classes: tuple[str, ...]
+    regions: dict[str, tuple[int, ...]]
+
+
+class AboutSite(_Record):
+    """A site of a run: what it trains on and how many cases each of its splits has."""
+
+    name: str
+    kind: str
+    train: int
+    val: int
+    test: int
+
+
+class About(_Record):
+    """What was run, where and with which versions; `started` is a time in ISO 8601."""
+
+    method: str
+    seed: int
+    task: AboutTask
+    sites: tuple[AboutSite, ...]
+    network: str
+    parameters: int
+    device: str
+    threads: int
+    started: str
+    versions: dict[str, str]
+
+
+class RoundLine(_Record):
+    """What one site did in one stage of a round; `down` and `up` are bytes as sent."""
+
+    round: int
+    stage: str
+    site: str
+    loss: Number = math.nan
+    seconds: float = 0.0
+    images: int = 0
+    down: int = 0
+    up: int = 0
+    extras: tuple[str, ...] = ()
+    numbers: dict[str, Number] = {}
+
+
+class Score(NamedTuple):
+    """One metric of one region of one case, by the weights of a round."""
+
+    round: int
+    split: Split
+    site: str
+    case: str
+    region: str
+    metric: str
+    value: float
+
+
+class Finished(_Record):
+    """The end of a run: the round whose weights were kept, and how long the run took."""
+
+    chosen_round: int
+    seconds: float
+
+
+class Picture(NamedTuple):
+    """An image of a test case with its true and its predicted contours."""
+
+    site: str
+    rank: Rank
+    case: str
+    path: Path

@@ -1,0 +1,40 @@
+import pickle
+from pathlib import Path
+
+import pytest
+
+from polyclinic.data.errors import DataError, Findings, listed, nearest, refuse
+
+
+def test_all_mistakes_are_said_at_once():
+    with pytest.raises(DataError, match="2 mistakes in the data:\n  first\n  second"):
+        refuse(["first", "second"])
+
+
+def test_no_mistake_is_no_error():
+    refuse([])
+
+
+def test_the_error_survives_the_way_between_processes():
+    error = pickle.loads(pickle.dumps(DataError(["one"])))
+
+    assert error.mistakes == ("one",)
+    assert str(error) == "1 mistake in the data:\n  one"
+
+
+def test_findings_name_site_and_file():
+    findings = Findings("alpha", Path("data/alpha"))
+    findings.add("is odd", Path("data/alpha/masks/07.png"))
+    findings.add("is empty")
+
+    assert findings.lines == ["site alpha, masks/07.png: is odd", "site alpha: is empty"]
+
+
+def test_long_lists_are_cut_short():
+    assert listed(["a", "b"]) == "a, b"
+    assert listed(list("abcdefg"), most=3) == "a, b, c and 4 more"
+
+
+def test_the_nearest_name_is_offered():
+    assert nearest("trian", ["train", "test"]) == '; did you mean "train"?'
+    assert nearest("zzz", ["train"]) == ""

@@ -1,0 +1,278 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from polyclinic import weak
+from polyclinic.config import DataSettings, SiteSettings
+from polyclinic.data.errors import DataError
+from polyclinic.data.load import load_federation
+from polyclinic.data.synthetic import federation
+from polyclinic.data.tasks import TASKS
+from tests.data.folders import write_labels, write_listing, write_picture, write_site
+
+FUNDUS = TASKS["fundus"].with_resolution(32)
+
+
+@pytest.fixture
+def source(tmp_path):
+    for name in ("alpha", "beta"):
+        write_site(tmp_path / "sites" / name, 10)
+    return tmp_path / "sites"
+
+
+def load(source, *sites, task=FUNDUS, splits_folder=None, **data):
+    settings = DataSettings(source=str(source), **data)
+    return load_federation(task, settings, sites, splits_folder=splits_folder)
+
+
+def mistakes(*arguments, **settings):
+    with pytest.raises(DataError) as caught:
+        load(*arguments, **settings)
+    return caught.value.mistakes
+
+
+def test_all_sites_are_read_with_their_splits(source):
+    alpha, beta = load(source)
+
+    assert (alpha.name, beta.name) == ("alpha", "beta")
+    assert (len(alpha.train), len(alpha.val), len(alpha.test)) == (7, 1, 2)
+    assert alpha.kind == "mask"
+    assert alpha.train.images.shape == (7, 3, 32, 32)
+    assert alpha.train.images.dtype == torch.uint8
+    assert (alpha.train.spacing == 1).all()
+
+
+def test_tensors_are_exactly_the_files(source):
+    train = load(source)[0].train
+    for number, name in enumerate(train.names):
+        image = np.asarray(Image.open(source / "alpha" / "images" / f"{name}.png"))
+        mask = np.asarray(Image.open(source / "alpha" / "masks" / f"{name}.png"))
+        assert np.array_equal(train.images[number].permute(1, 2, 0), image)
+        assert np.array_equal(train.masks[number], mask)
+        assert np.array_equal(train.labels[number], mask)
+        assert train.offset[number] == image.min()
+        assert train.scale[number] == image.max() - image.min()
+
+
+def test_loading_twice_gives_the_same(source):
+    first, second = load(source)[1], load(source)[1]
+
+    assert first.train.names == second.train.names
+    assert first.train.images.equal(second.train.images)
+
+
+def test_listed_sites_come_in_their_order_under_their_names(source, tmp_path):
+    write_site(tmp_path / "elsewhere", 10)
+    sites = load(
+        source,
+        SiteSettings(name="beta"),
+        SiteSettings(name="gamma", folder=tmp_path / "elsewhere"),
+    )
+
+    assert [site.name for site in sites] == ["beta", "gamma"]
+
+
+def test_a_site_is_found_by_the_name_it_gives_itself(source):
+    (source / "alpha" / "site.toml").write_text('name = "Clinic A"')
+
+    assert load(source, SiteSettings(name="Clinic A"))[0].name == "Clinic A"
+    assert load(source, SiteSettings(name="alpha"))[0].name == "alpha"
+
+
+def test_unknown_sites_are_all_named_with_the_nearest(source):
+    found = mistakes(source, SiteSettings(name="alhpa"), SiteSettings(name="zzz"))
+
+    assert 'no site "alhpa" in' in found[0]
+    assert 'there are alpha, beta; did you mean "alpha"?' in found[0]
+    assert 'no site "zzz"' in found[1]
+
+
+def test_two_sites_of_one_name_are_refused(source):
+    for name in ("alpha", "beta"):
+        (source / name / "site.toml").write_text('name = "same"')
+
+    assert mistakes(source) == ("site same: 2 sites have this name",)
+
+
+def test_the_mistakes_of_all_sites_come_at_once_and_no_split_is_written(source):
+    (source / "alpha" / "masks" / "00.png").unlink()
+    write_picture(source / "alpha" / "masks" / "01.png", np.zeros((8, 8), np.uint8))
+    write_picture(source / "beta" / "masks" / "02.png", np.full((32, 32), 5, np.uint8))
+    (source / "beta" / "images" / "03.png").write_text("broken")
+    (source / "gamma").mkdir()
+
+    found = mistakes(source)
+    assert len(found) == 5
+    assert "site alpha, images/00.png: has no mask and no label" in found
+    assert "site alpha, masks/01.png: is 8×8 pixels, its image 32×32" in found
+    assert any("site beta, masks/02.png: has the value 5" in line for line in found)
+    assert any("site beta, images/03.png: cannot be read" in line for line in found)
+    assert any("site gamma: no images" in line for line in found)
+    assert not list(source.rglob("splits.csv"))
+
+
+def test_a_site_of_another_task_is_refused(source):
+    (source / "alpha" / "site.toml").write_text('task = "octa"')
+
+    assert mistakes(source) == ("site alpha: is for the task octa, the study for fundus",)
+
+
+def test_images_are_brought_to_the_resolution_and_the_spacing_with_them(tmp_path):
+    folder = write_site(tmp_path / "alpha", 5, side=64)
+    (folder / "site.toml").write_text("spacing = [0.5, 0.25]")
+
+    train = load(tmp_path)[0].train
+    assert train.images.shape[2:] == (32, 32)
+    assert train.spacing.unique(dim=0).tolist() == [[1.0, 0.5]]
+    assert set(train.masks.unique().tolist()) == {0, 1, 2}
+
+
+def test_label_files_are_what_training_sees_and_masks_what_scoring_sees(source):
+    write_labels(source / "alpha", "point")
+
+    (site,) = load(source, SiteSettings(name="alpha", labels="point"))
+    assert site.kind == "point"
+    assert (site.train.labels[:, :, ::2] == 255).all()
+    assert site.train.labels[:, :, 1::2].equal(site.train.masks[:, :, 1::2])
+    assert not (site.train.masks == 255).any()
+
+
+def test_site_toml_names_the_kind_where_the_study_lists_no_sites(source):
+    write_labels(source / "alpha", "point")
+    (source / "alpha" / "site.toml").write_text('labels = "point"')
+
+    assert [site.kind for site in load(source)] == ["point", "mask"]
+    assert load(source, SiteSettings(name="alpha"))[0].kind == "mask"
+
+
+def test_weak_labels_only_for_training_leave_the_others_unlabelled(tmp_path):
+    folder = write_site(tmp_path / "sites" / "alpha", 8, part="train")
+    write_labels(folder / "train", "point", place="weak")
+    write_site(folder, 2, part="test")
+
+    (site,) = load(tmp_path / "sites", SiteSettings(name="alpha", labels="point"))
+    assert (site.test.labels == 255).all()
+    assert not (site.test.masks == 255).any()
+    assert not (site.val.labels == 255).all()
+
+
+def test_missing_labels_of_a_kind_are_listed(tmp_path):
+    folder = write_site(tmp_path / "sites" / "alpha", 4)
+    write_listing(
+        folder, [("00", "", "train"), ("01", "", "train"), ("02", "", "val"), ("03", "", "test")]
+    )
+    write_labels(folder, "point", only=1)
+
+    assert mistakes(tmp_path / "sites", SiteSettings(name="alpha", labels="point")) == (
+        "site alpha: no point label for 01",
+    )
+
+
+def test_an_unavailable_kind_says_what_there_is(source):
+    write_labels(source / "alpha", "scribble")
+
+    (found,) = mistakes(source, SiteSettings(name="alpha", labels="scrible"))
+    assert 'no labels of kind "scrible": it has mask, scribble' in found
+    assert 'did you mean "scribble"?' in found
+
+
+def test_labels_are_made_from_masks_where_there_are_no_files(source, monkeypatch):
+    def dots(mask, rng):
+        return np.where(rng.random(mask.shape) < 0.5, mask, 255).astype(np.uint8)
+
+    monkeypatch.setitem(weak.KINDS, "dots", dots)
+    listed = SiteSettings(name="alpha", labels="dots")
+
+    (first,), (again,) = load(source, listed), load(source, listed)
+    labelled = first.train.labels != 255
+    assert 0.4 < labelled.float().mean() < 0.6
+    assert first.train.labels[labelled].equal(first.train.masks[labelled])
+    assert first.train.labels.equal(again.train.labels)
+    assert not first.train.labels[0].equal(first.train.labels[1])
+
+
+def test_a_site_without_masks_trains_on_its_labels(source):
+    write_labels(source / "alpha", "point")
+    for file in (source / "alpha" / "masks").iterdir():
+        file.unlink()
+
+    (site,) = load(source, SiteSettings(name="alpha", labels="point"))
+    assert (site.test.masks == 255).all()
+    assert mistakes(source, SiteSettings(name="alpha")) == (
+        'site alpha: no mask for 00, 01, 02, 03, 04 and 5 more, though it trains on "mask"',
+    )
+
+
+def test_a_test_case_without_a_mask_cannot_be_scored(tmp_path):
+    folder = write_site(tmp_path / "sites" / "alpha", 4)
+    write_listing(
+        folder, [("00", "", "train"), ("01", "", "train"), ("02", "", "val"), ("03", "", "test")]
+    )
+    write_labels(folder, "point")
+    for name in ("00", "03"):
+        (folder / "masks" / f"{name}.png").unlink()
+
+    assert mistakes(tmp_path / "sites", SiteSettings(name="alpha", labels="point")) == (
+        "site alpha: no mask to score 03 with",
+    )
+
+
+def test_a_label_that_vanishes_in_resizing_is_a_mistake(tmp_path):
+    folder = write_site(tmp_path / "sites" / "alpha", 5, side=96)
+    write_labels(folder, "point")
+    lost = np.full((96, 96), 255, np.uint8)
+    lost[0, 0] = 1
+    write_picture(folder / "labels" / "point" / "02.png", lost)
+
+    assert mistakes(tmp_path / "sites", SiteSettings(name="alpha", labels="point")) == (
+        "site alpha, labels/point/02.png: no labelled pixel is left at 32²",
+    )
+
+
+def test_the_k_th_fold_tests_other_cases(source):
+    tested = [set(load(source, folds=5, fold=fold)[0].test.names) for fold in range(5)]
+
+    assert set.union(*tested) == {f"{n:02d}" for n in range(10)}
+    assert sum(map(len, tested)) == 10
+
+
+def test_float_images_stay_float(tmp_path):
+    for number in range(5):
+        file = tmp_path / "alpha" / "images" / f"{number}.npy"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.save(file, np.random.default_rng(number).normal(size=(32, 32)))
+        write_picture(tmp_path / "alpha" / "masks" / f"{number}.png", np.eye(32, dtype=np.uint8))
+
+    train = load(tmp_path, task=TASKS["octa"].with_resolution(32))[0].train
+    assert train.images.dtype == torch.float32
+    assert train.images.shape == (3, 1, 32, 32)
+
+
+def test_a_missing_source_is_an_error(tmp_path):
+    assert "there is no folder" in mistakes(tmp_path / "nowhere")[0]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_synthetic_federations_have_all_their_sites(name):
+    task = TASKS[name].with_resolution(32)
+    sites = load_federation(task, DataSettings(size=0.05))
+
+    assert [site.name for site in sites] == [site.name for site in federation(name)]
+    for site in sites:
+        assert min(len(site.train), len(site.val), len(site.test)) >= 1
+        assert site.train.images.shape[1:] == (task.channels, 32, 32)
+        assert site.train.labels.equal(site.train.masks)
+
+
+def test_drawn_and_read_sites_can_be_mixed(source):
+    drawn = federation("fundus")[0].name
+    sites = [SiteSettings(name=drawn), SiteSettings(name="real", folder=source / "alpha")]
+
+    loaded = load_federation(FUNDUS, DataSettings(size=0.05), sites)
+    assert [site.name for site in loaded] == [drawn, "real"]
+
+
+def test_synthetic_sites_cannot_be_folded():
+    with pytest.raises(DataError, match="split of its own"):
+        load_federation(FUNDUS, DataSettings(size=0.05, folds=3))

@@ -1,0 +1,95 @@
+import numpy as np
+from scipy import ndimage
+
+from polyclinic.data.pictures import (
+    PREDICTED,
+    TRUE,
+    as_picture,
+    compared,
+    draw_contours,
+    draw_label,
+)
+from polyclinic.data.tasks import TASKS
+
+BLACK = np.zeros((40, 40, 3), np.uint8)
+
+
+def disc(row=20, column=20, radius=9, side=40):
+    rows, columns = np.mgrid[:side, :side]
+    return np.hypot(rows - row, columns - column) < radius
+
+
+def where(picture, colour):
+    return (picture == np.array(colour)).all(axis=2)
+
+
+def test_colour_images_keep_their_pixels():
+    image = np.random.default_rng(0).integers(0, 256, (3, 8, 9), dtype=np.uint8)
+
+    assert np.array_equal(as_picture(image), image.transpose(1, 2, 0))
+
+
+def test_grey_floats_span_black_to_white():
+    picture = as_picture(np.linspace(-3, 5, 64, dtype=np.float32).reshape(1, 8, 8))
+
+    assert picture.shape == (8, 8, 3)
+    assert (picture.min(), picture.max()) == (0, 255)
+
+
+def test_constant_floats_and_other_sizes_are_no_problem():
+    assert as_picture(np.ones((1, 8, 8), np.float32), side=32).shape == (32, 32, 3)
+
+
+def test_the_contour_is_the_regions_border_pixels():
+    region = disc()
+    border = region & ~ndimage.binary_erosion(region)
+
+    assert np.array_equal(where(draw_contours(BLACK, region, TRUE), TRUE), border)
+
+
+def test_the_outer_contour_is_just_beyond_the_region():
+    region = disc()
+    ring = ndimage.binary_dilation(region, iterations=2) & ~region
+
+    drawn = draw_contours(BLACK, region, TRUE, width=2, outside=True)
+    assert np.array_equal(where(drawn, TRUE), ring)
+
+
+def test_regions_that_touch_the_border_are_closed_along_it():
+    region = np.zeros((40, 40), bool)
+    region[:10, :10] = True
+
+    assert where(draw_contours(BLACK, region, TRUE), TRUE)[0, :10].all()
+
+
+def test_nothing_is_drawn_for_an_empty_region_and_the_picture_stays():
+    assert not draw_contours(BLACK, np.zeros((40, 40), bool), TRUE).any()
+    draw_contours(BLACK, disc(), TRUE)
+    assert not BLACK.any()
+
+
+def test_smaller_regions_are_enlarged_to_the_picture():
+    drawn = draw_contours(np.zeros((80, 80, 3), np.uint8), disc(), TRUE)
+
+    assert where(drawn, TRUE)[40].any()
+
+
+def test_true_and_predicted_contours_are_both_seen_even_where_they_agree():
+    mask = disc(side=64, row=32, column=32, radius=15).astype(np.uint8)
+    picture = compared(np.zeros((1, 64, 64), np.uint8), mask, mask, TASKS["octa"])
+
+    assert picture.shape == (384, 384, 3)
+    assert where(picture, TRUE).sum() > 300
+    assert where(picture, PREDICTED).sum() > 300
+
+
+def test_labels_tint_only_what_they_label():
+    label = np.full((40, 40), 255, np.uint8)
+    label[:5] = 0
+    label[10:15] = 1
+    grey = np.full((40, 40, 3), 200, np.uint8)
+
+    drawn = draw_label(grey, label, classes=2)
+    assert (drawn[20:] == 200).all()
+    assert (drawn[:5] < 100).all()
+    assert drawn[12, 0, 1] > drawn[12, 0, 0]

@@ -1,0 +1,40 @@
+import numpy as np
+from PIL import Image
+
+from polyclinic.data.pictures import COLOURS
+from polyclinic.data.sheet import GAP, TILE, contact_sheet
+from polyclinic.data.tasks import TASKS
+from tests.data.folders import write_labels, write_listing, write_site
+
+
+def test_a_sheet_has_a_row_for_each_site_and_shows_contours(tmp_path):
+    for name in ("alpha", "beta", "gamma"):
+        write_site(tmp_path / "sites" / name, 5)
+    write_listing(
+        tmp_path / "sites" / "alpha",
+        [("00", "a", "train"), ("01", "b", "val")] + [(f"{n:02d}", "c", "test") for n in (2, 3, 4)],
+    )
+    contact_sheet(tmp_path / "sites", TASKS["fundus"], tmp_path / "out" / "a.png", per_site=4)
+
+    with Image.open(tmp_path / "out" / "a.png") as picture:
+        sheet = np.asarray(picture)
+    assert sheet.shape[1] == GAP + 4 * (TILE + GAP)
+    assert sheet.shape[0] > 3 * TILE
+    for colour in COLOURS[:2]:
+        assert (sheet == np.array(colour)).all(axis=2).sum() > 1000
+
+
+def test_sites_with_labels_only_few_cases_or_broken_files_have_a_sheet_too(tmp_path):
+    folder = write_site(tmp_path / "alpha", 2)
+    write_labels(folder, "point")
+    for file in (folder / "masks").iterdir():
+        file.unlink()
+    (folder / "images" / "00.png").write_text("broken")
+    long = folder / "images" / f"{'x' * 90}.png"
+    (folder / "images" / "01.png").rename(long)
+    (folder / "labels" / "point" / "01.png").rename(folder / "labels" / "point" / long.name)
+    (tmp_path / "empty" / "images").mkdir(parents=True)
+
+    contact_sheet(tmp_path, TASKS["fundus"], tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as sheet:
+        assert sheet.width == GAP + 2 * (TILE + GAP)

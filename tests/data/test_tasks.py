@@ -1,0 +1,48 @@
+import pickle
+
+import pytest
+
+from polyclinic.data.tasks import TASKS
+
+
+def test_the_four_tasks_have_the_papers_resolutions_and_channels():
+    found = {name: (task.resolution, task.channels) for name, task in TASKS.items()}
+
+    assert found == {
+        "fundus": (384, 3),
+        "octa": (256, 1),
+        "polyp": (384, 3),
+        "prostate": (384, 1),
+    }
+
+
+def test_disc_is_rim_and_cup_together():
+    task = TASKS["fundus"]
+
+    assert [task.classes[number] for number in task.regions["disc"]] == ["rim", "cup"]
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_regions_are_unions_of_known_classes(task):
+    for classes in task.regions.values():
+        assert set(classes) <= set(range(1, len(task.classes)))
+
+
+def test_another_resolution_changes_nothing_else():
+    task = TASKS["octa"].with_resolution(64)
+
+    assert task.resolution == 64
+    assert task.with_resolution(256) == TASKS["octa"]
+
+
+@pytest.mark.parametrize("resolution", [100, 8, 0, -16])
+def test_a_resolution_not_divisible_by_16_is_refused_with_the_next_ones(resolution):
+    with pytest.raises(ValueError, match=r"fundus: resolution must be divisible by 16, got .*try"):
+        TASKS["fundus"].with_resolution(resolution)
+
+
+def test_a_task_goes_to_other_processes_and_into_tables():
+    task = TASKS["polyp"]
+
+    assert pickle.loads(pickle.dumps(task)) == task
+    assert {task: 1}[task] == 1

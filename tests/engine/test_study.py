@@ -1,0 +1,274 @@
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from polyclinic.config import load_study
+from polyclinic.engine.loop import RoundDone, Scored
+from polyclinic.engine.study import TABLES, run_study, runs_of
+from polyclinic.engine.tensors import load_tensors
+from polyclinic.federation.site import TrainingFailed
+from polyclinic.methods import METHODS
+from polyclinic.methods.fedavg import FedAvg
+from polyclinic.runs import RoundLine, RunError, RunFolder
+from tests.federations import Done, equal
+
+SMALL = """
+name = "small"
+task = { name = "octa", resolution = 32 }
+[data]
+size = 0.1
+[network]
+name = "unet"
+width = 2
+[[method]]
+name = "fedavg"
+[[method]]
+name = "local"
+[training]
+batch = 4
+iterations = 1
+[federation]
+rounds = 2
+[evaluation]
+every = 1
+[engine]
+threads = 1
+"""
+
+
+@pytest.fixture
+def small(tmp_path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def silent(run, event):
+    pass
+
+
+def test_a_study_runs_every_method_and_leaves_complete_folders(small, tmp_path):
+    events = []
+    study = load_study(small, ["seeds=[0, 1]"], TABLES)
+    runs = run_study(study, tmp_path / "runs", watch=lambda run, event: events.append(event))
+    assert [(run.choice.name, run.seed) for run in runs] == [
+        ("fedavg", 0),
+        ("local", 0),
+        ("fedavg", 1),
+        ("local", 1),
+    ]
+    for run in runs:
+        folder = run.folder
+        assert folder.finished
+        about = folder.about()
+        assert len(about.sites) == 5
+        assert {score.metric for score in folder.scores("test")} == set(study.evaluation.metrics)
+        assert {score.round for score in folder.scores("val")} == {1, 2}
+        assert all(len(folder.pictures(site.name)) == 3 for site in about.sites)
+        assert all(folder.weights_path(site.name).exists() for site in about.sites)
+        assert {line.stage for line in folder.rounds()} == {"fit", "settle"}
+        assert not (folder.path / "checkpoint").exists()
+    kinds = {type(event) for event in events}
+    assert kinds == {RoundLine, Scored, RoundDone}
+
+
+def test_an_earlier_run_is_never_overwritten_unasked(small, tmp_path):
+    study = load_study(small, [], TABLES)
+    run_study(study, tmp_path / "runs", watch=silent)
+    with pytest.raises(RunError, match=r"already holds a run(.|\n)*already holds(.|\n)*--resume"):
+        run_study(study, tmp_path / "runs", watch=silent)
+    before = runs_of(study, tmp_path / "runs")[0].folder.about().started
+    run_study(study, tmp_path / "runs", resume=True, watch=silent)
+    assert runs_of(study, tmp_path / "runs")[0].folder.about().started == before
+    run_study(study, tmp_path / "runs", fresh=True, watch=silent)
+    assert runs_of(study, tmp_path / "runs")[0].folder.about().started != before
+
+
+def test_resuming_with_other_settings_is_refused(small, tmp_path):
+    run_study(load_study(small, [], TABLES), tmp_path / "runs", watch=silent)
+    changed = load_study(small, ["training.batch=2"], TABLES)
+    with pytest.raises(RunError, match=r"other settings(.|\n)*--fresh"):
+        run_study(changed, tmp_path / "runs", resume=True, watch=silent)
+
+
+def test_the_best_round_needs_validation_cases(small, tmp_path):
+    sites = tmp_path / "sites" / "one"
+    import numpy as np
+    from PIL import Image
+
+    for part in ("images", "masks"):
+        (sites / part).mkdir(parents=True)
+    for number in range(4):
+        pixels = np.random.default_rng(number).integers(0, 255, (32, 32), dtype=np.uint8)
+        Image.fromarray(pixels).save(sites / "images" / f"{number}.png")
+        Image.fromarray((pixels > 128).astype(np.uint8)).save(sites / "masks" / f"{number}.png")
+    small.write_text(SMALL.replace("size = 0.1", 'source = "sites"\nsplit = [0.5, 0.0, 0.5]'))
+    study = load_study(small, [], TABLES)
+    with pytest.raises(RunError, match="needs validation cases"):
+        run_study(study, tmp_path / "runs", watch=silent)
+    last = load_study(small, ["evaluation.choose=last"], TABLES)
+    run_study(last, tmp_path / "runs", watch=silent)
+
+
+def test_a_loss_that_is_not_a_number_names_site_round_and_stage(federation, monkeypatch):
+    small = federation()
+
+    class Breaks(FedAvg):
+        def loss(self, site, batch):
+            bad = site.round == 2 and site.info.index == 1
+            return super().loss(site, batch) * (float("nan") if bad else 1)
+
+    monkeypatch.setitem(METHODS, "breaks", Breaks)
+    with pytest.raises(
+        TrainingFailed, match=r"site birch became nan in round 2, stage fit, step 1"
+    ):
+        small.run("breaks", name="broken")
+    (run,) = runs_of(small.study("breaks", name="broken"), small.folder / "runs")
+    tensors, texts = load_tensors(run.folder.path / "checkpoint" / "server.safetensors")
+    assert texts["round"] == "1"
+    assert all(torch.isfinite(tensor).all() for tensor in tensors.values())
+
+
+def test_weights_that_are_not_numbers_are_refused_with_the_site_named(federation, monkeypatch):
+    class Explodes(FedAvg):
+        def send(self, site):
+            letter = super().send(site)
+            letter.weights.flat[0] = float("inf")
+            return letter
+
+    monkeypatch.setitem(METHODS, "explodes", Explodes)
+    with pytest.raises(
+        TrainingFailed, match="site amber answered with weights that are not numbers"
+    ):
+        federation().run("explodes")
+
+
+def test_the_best_round_by_validation_is_the_one_kept(federation, monkeypatch):
+    """A method that is good in its second round and ruined afterwards ends with the second."""
+
+    class Declines(FedAvg):
+        def combine(self, server, replies):
+            super().combine(server, replies)
+            if server.round > 2:
+                server.weights.flat.zero_()
+
+    monkeypatch.setitem(METHODS, "declines", Declines)
+    small = federation(rounds=4, **{"training.iterations": 20})
+    best = small.run("declines")
+    last = small.run("declines", "evaluation.choose=last")
+    chosen = best.folder.end().chosen_round
+    assert chosen in (1, 2)
+    assert last.folder.end().chosen_round == 4
+    assert not torch.cat([t.flatten() for t in last.tensors("server").values()]).any()
+    until = small.run("fedavg", "federation.rounds=4")
+    assert {score.round for score in best.folder.scores("test")} == {chosen}
+    assert any(tensor.any() for tensor in best.tensors("server").values())
+    assert equal(best.tensors("server"), best.tensors("server"))
+    assert until.folder.finished
+
+
+def test_workers_give_the_same_weights_as_one_process(federation):
+    small = federation(sites=2, rounds=2)
+    one = small.run("fedbn", "engine.workers=1", "engine.threads=1")
+    two = small.run("fedbn", "engine.workers=2", "engine.threads=1")
+    for site in one.folder.about().sites:
+        assert equal(one.tensors(site.name), two.tensors(site.name))
+    assert one.folder.scores() == two.folder.scores()
+
+
+def test_the_bytes_of_a_round_are_those_of_its_tensors(federation):
+    done = federation().run("fedavg")
+    floats = sum(tensor.numel() for tensor in done.tensors("server").values())
+    fits = [line for line in done.folder.rounds() if line.stage == "fit"]
+    assert {line.down for line in fits} == {4 * floats}
+    assert {line.up for line in fits} == {4 * floats + 2 * 8}
+
+
+def start(small: Path, tmp_path: Path, *more: str) -> subprocess.Popen:
+    command = [
+        sys.executable,
+        "-m",
+        "polyclinic",
+        "run",
+        str(small),
+        "--runs",
+        str(tmp_path / "runs"),
+    ]
+    return subprocess.Popen(
+        [*command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(path: Path, process: subprocess.Popen) -> None:
+    until = time.monotonic() + 120
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_process_loses_at_most_the_round_under_way(small, tmp_path, how):
+    long = ["--set", "federation.rounds=60", "--set", "method.label=x"]
+    small.write_text(SMALL.replace('[[method]]\nname = "local"\n', ""))
+    process = start(small, tmp_path, *long[:2])
+    folder = RunFolder(tmp_path / "runs" / "small" / "fedavg" / "seed-0")
+    wait_for(folder.path / "checkpoint" / "server.safetensors", process)
+    second = start(small, tmp_path, "--resume", *long[:2])
+    _, refusal = second.communicate(timeout=120)
+    assert second.returncode == 2
+    assert f"in use by process {process.pid}" in refusal
+    os.kill(process.pid, how)
+    _, said = process.communicate(timeout=60)
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert "--resume" in said
+    kept = int(load_tensors(folder.path / "checkpoint" / "server.safetensors")[1]["round"])
+    assert kept >= 0
+    study = load_study(small, long[1::2][:1], TABLES)
+    events = []
+    run_study(study, tmp_path / "runs", resume=True, watch=lambda _, event: events.append(event))
+    done = [event.round for event in events if isinstance(event, RoundDone)]
+    assert done == list(range(kept + 1, 62))
+    whole = run_study(study, tmp_path / "others", watch=silent)
+    assert equal(
+        Done(whole[0], []).tensors("server"), load_tensors(folder.weights_path("server"))[0]
+    )
+
+
+def test_a_full_disk_is_said_and_nothing_finished_is_lost(federation, monkeypatch):
+    small = federation(rounds=3)
+    study = small.study("fedavg", name="full")
+    (run,) = runs_of(study, small.folder / "runs")
+    fsync = os.fsync
+
+    def full(descriptor):
+        if "round-00002" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match="No space left on device; free some space"):
+        small.run("fedavg", name="full")
+    monkeypatch.setattr(os, "fsync", fsync)
+    resumed = small.run("fedavg", name="full")
+    whole = small.run("fedavg")
+    assert equal(resumed.tensors("server"), whole.tensors("server"))
+    assert run.folder.finished
+
+
+def test_sites_may_lack_validation_cases(federation, monkeypatch):
+    small = federation()
+    first, *others = small.data(small.study())
+    without = replace(first, val=first.val.select([]))
+    monkeypatch.setattr(small, "data", lambda study: [without, *others])
+    done = small.run("fedavg")
+    assert len({score.site for score in done.folder.scores("val")}) == 2

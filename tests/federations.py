@@ -1,0 +1,108 @@
+"""Small federations that run in a fraction of a second, made from a TOML file as a user does."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from polyclinic.config import DataSettings, SiteSettings, Study, load_study
+from polyclinic.data import synthetic
+from polyclinic.data.cases import SiteData
+from polyclinic.data.load import load_federation
+from polyclinic.data.tasks import TASKS
+from polyclinic.engine.study import TABLES, Run, perform, runs_of
+from polyclinic.engine.tensors import load_tensors
+
+
+class Federation:
+    """A study on a few tiny sites, and its runs."""
+
+    _numbers = count()
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        sites: int = 3,
+        rounds: int = 2,
+        task: str = "octa",
+        extra: str = "",
+        **changes,
+    ) -> None:
+        self.folder = folder / f"federation-{next(self._numbers)}"
+        self.folder.mkdir(parents=True)
+        self.sites = sites
+        self.base = [
+            f"task.name={task}",
+            "task.resolution=32",
+            "network.width=2",
+            "training.batch=4",
+            "training.iterations=2",
+            f"federation.rounds={rounds}",
+            "evaluation.every=1",
+            "evaluation.pictures=false",
+            "engine.threads=1",
+            *(f"{key}={value}" for key, value in changes.items()),
+        ]
+        self.extra = extra
+
+    def study(
+        self, method: str = "fedavg", *overrides: str, name: str = "small", then: str = ""
+    ) -> Study:
+        file = self.folder / "study.toml"
+        file.write_text(
+            f'name = "{name}"\ntask = "octa"\n[network]\nname = "unet"\n'
+            f'[method]\nname = "{method}"\n' + (f"then = [{then}]\n" if then else "") + self.extra
+        )
+        return load_study(file, [*self.base, *overrides], TABLES)
+
+    def run(
+        self, method: str = "fedavg", *overrides: str, name: str | None = None, then: str = ""
+    ) -> Done:
+        name = name or f"study-{next(self._numbers)}"
+        study = self.study(method, *overrides, name=name, then=then)
+        (run,) = runs_of(study, self.folder / "runs")
+        events = list(perform(run, self.data(study)))
+        return Done(run, events)
+
+    def data(self, study: Study) -> list[SiteData]:
+        return small_data(study.task.name, self.sites)
+
+
+@cache
+def small_data(task: str, sites: int) -> list[SiteData]:
+    """The first sites of the task's synthetic federation, with a few tiny images each."""
+    chosen = [SiteSettings(name=site.name) for site in synthetic.federation(task)[:sites]]
+    small = TASKS[task].with_resolution(32)
+    return load_federation(small, DataSettings(size=0.2), chosen, splits_folder=None)
+
+
+class Done:
+    """A finished run and its weights."""
+
+    def __init__(self, run: Run, events: list) -> None:
+        self.run = run
+        self.folder = run.folder
+        self.events = events
+
+    def tensors(self, owner: str) -> dict[str, Tensor]:
+        return load_tensors(self.folder.weights_path(owner))[0]
+
+    def site(self, name: str) -> dict[str, Tensor]:
+        prefix = "weights/"
+        found = self.tensors(name)
+        return {n.removeprefix(prefix): t for n, t in found.items() if n.startswith(prefix)}
+
+    def memory(self, name: str) -> dict[str, Tensor]:
+        prefix = "memory/"
+        found = self.tensors(name)
+        return {n.removeprefix(prefix): t for n, t in found.items() if n.startswith(prefix)}
+
+
+def equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    """Bit by bit."""
+    return first.keys() == second.keys() and all(torch.equal(first[n], second[n]) for n in first)

@@ -1,0 +1,171 @@
+"""What every method must keep; a new method is tested by standing in the table."""
+
+import pytest
+import torch
+
+from polyclinic.engine.local import LocalSites
+from polyclinic.engine.loop import RoundDone
+from polyclinic.engine.states import SiteState
+from polyclinic.engine.study import assign, perform, runs_of
+from polyclinic.engine.workplace import Workplace
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.server import Server
+from polyclinic.methods import METHODS
+from polyclinic.networks.parts import everything, statistics
+from tests.federations import Done, equal
+
+EVERY = pytest.mark.parametrize("method", METHODS)
+
+
+def final_states(done: Done) -> dict[str, dict[str, torch.Tensor]]:
+    owners = [site.name for site in done.folder.about().sites]
+    return {owner: done.tensors(owner) for owner in [*owners, "server"]}
+
+
+def assert_same(first: Done, second: Done) -> None:
+    states, others = final_states(first), final_states(second)
+    assert states.keys() == others.keys()
+    for owner, tensors in states.items():
+        assert equal(tensors, others[owner]), f"{owner} differs"
+
+
+@EVERY
+def test_the_same_config_twice_gives_bit_equal_weights(federation, method):
+    small = federation()
+    assert_same(small.run(method), small.run(method))
+
+
+@EVERY
+def test_scoring_in_the_middle_changes_nothing(federation, method):
+    small = federation()
+    scored = small.run(method, "evaluation.every=1", "evaluation.choose=last")
+    unscored = small.run(method, "evaluation.every=0", "evaluation.choose=last")
+    assert_same(scored, unscored)
+
+
+@EVERY
+@pytest.mark.parametrize("killed_after", [0, 1, 2, 3])
+def test_resuming_after_a_kill_is_bit_equal_to_an_uninterrupted_run(
+    federation, method, killed_after
+):
+    small = federation()
+    whole = small.run(method)
+    study = small.study(method, name=whole.run.study.name + " again")
+    (run,) = runs_of(study, small.folder / "runs")
+    for event in perform(run, small.data(study)):  # pragma: no branch
+        if isinstance(event, RoundDone) and event.round == killed_after:
+            break
+    assert not run.folder.finished
+    resumed = Done(run, list(perform(run, small.data(study))))
+    assert_same(whole, resumed)
+    assert [(r.round, r.stage, r.site) for r in resumed.folder.rounds()] == [
+        (r.round, r.stage, r.site) for r in whole.folder.rounds()
+    ]
+    assert resumed.folder.scores() == whole.folder.scores()
+
+
+@EVERY
+@pytest.mark.parametrize("private_statistics", [False, True])
+def test_letters_carry_exactly_what_is_shared_and_nothing_private(
+    federation, method, private_statistics
+):
+    small = federation()
+    kind = "private" if private_statistics else "shared"
+    study = small.study(method, f"federation.statistics={kind}")
+    (run,) = runs_of(study, small.folder / "runs")
+    data = small.data(study)
+    workplace = Workplace(assign(run, data), torch.device("cpu"))
+    sites = LocalSites(workplace, data, run.folder)
+    net = workplace.net
+    shared = METHODS[method]().shares(net) - (
+        statistics(net) if private_statistics else frozenset()
+    )
+    server = Server(sites.trained, workplace.first_weights(), study.federation, 0)
+    chosen = workplace.assignment.method
+    chosen.start(server)
+    for number, stages in enumerate([chosen.before(), chosen.each_round(), chosen.each_round()]):
+        for stage in stages:
+            letters = {info.name: stage.letter(server, info) for info in sites.trained}
+            replies = {
+                site: reply.letter
+                for site, reply in sites.ask(stage, letters, number=number, since=number)
+            }
+            for letter in [*letters.values(), *replies.values()]:
+                assert letter.weights.names in (shared, frozenset())
+                for private in everything(net) - shared:
+                    assert not any(private in extra for extra in letter.extras)
+            if stage in chosen.each_round():
+                assert all(reply.weights.names == shared for reply in replies.values())
+            stage.combine(server, replies)
+    states = {info.name: sites.states.load(info.name, 2) for info in sites.trained}
+    assert all(isinstance(state, SiteState) for state in states.values())
+
+
+@EVERY
+def test_predicting_changes_neither_weights_nor_memory(federation, method):
+    small = federation()
+    done = small.run(method)
+    study = small.study(method)
+    data = small.data(study)
+    workplace = Workplace(assign(done.run, data), torch.device("cpu"))
+    info = workplace.assignment.sites[0]
+    state = SiteState(done.site(info.name), done.memory(info.name))
+    stage = workplace.assignment.method.settling()
+    site = workplace._site(info, data[0], stage, Letter(), state, 3)
+    before = site.weights.copy()
+    memory = {name: tensor.clone() for name, tensor in site.memory.items()}
+    images = torch.rand(2, 1, 32, 32)
+    site.net.eval()
+    with torch.no_grad(), workplace.assignment.method.in_use(site):
+        first = workplace.assignment.method.predict(site, images)
+        second = workplace.assignment.method.predict(site, images)
+    assert torch.equal(first, second)
+    assert first.shape == (2, 2, 32, 32)
+    torch.testing.assert_close(first.sum(dim=1), torch.ones(2, 32, 32))
+    assert torch.equal(site.weights.flat, before.flat)
+    assert equal(dict(site.memory), memory)
+
+
+@EVERY
+@pytest.mark.parametrize("sites", [1, 2, 5])
+def test_it_works_with_one_two_and_five_sites(federation, method, sites):
+    done = federation(sites=sites, rounds=1).run(method)
+    assert len(done.folder.about().sites) == sites
+    assert {score.site for score in done.folder.scores("test")} == {
+        site.name for site in done.folder.about().sites
+    }
+
+
+@EVERY
+def test_fine_tuning_can_follow_it(federation, method):
+    small = federation()
+    plain = small.run(method)
+    idle = small.run(method, then='{name = "finetune", iterations = 0}')
+    tuned = small.run(method, then='{name = "finetune", iterations = 2}')
+    assert equal(plain.tensors("server"), tuned.tensors("server"))
+    for site in plain.folder.about().sites:
+        assert equal(plain.tensors(site.name), idle.tensors(site.name))
+        assert not equal(plain.tensors(site.name), tuned.tensors(site.name))
+
+
+@EVERY
+def test_no_two_sites_share_a_tensor(federation, method):
+    small = federation()
+    study = small.study(method)
+    (run,) = runs_of(study, small.folder / "runs")
+    data = small.data(study)
+    workplace = Workplace(assign(run, data), torch.device("cpu"))
+    sites = LocalSites(workplace, data, run.folder)
+    server = Server(sites.trained, workplace.first_weights(), study.federation, 0)
+    chosen = workplace.assignment.method
+    chosen.start(server)
+    addresses = [workplace.weights.flat.data_ptr()]
+    for number, stages in enumerate([chosen.before(), chosen.each_round()]):
+        for stage in stages:
+            letters = {info.name: stage.letter(server, info) for info in sites.trained}
+            asked = sites.ask(stage, letters, number=number, since=number - 1)
+            replies = {site: reply.letter for site, reply in asked}
+            addresses += [r.weights.flat.data_ptr() for r in replies.values() if len(r.weights)]
+            stage.combine(server, replies)
+            assert len(set(addresses)) == len(addresses)
+            addresses = [workplace.weights.flat.data_ptr()]

@@ -1,0 +1,172 @@
+"""What every network must do by standing in the table."""
+
+import copy
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+from polyclinic.networks import NETWORKS, ImageError, everything
+
+
+def small(name, channels=1, classes=2):
+    """A narrow version where the network has a width."""
+    has_width = "width" in inspect.signature(NETWORKS[name]).parameters
+    return NETWORKS[name](channels=channels, classes=classes, **({"width": 2} if has_width else {}))
+
+
+@pytest.fixture(params=NETWORKS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def net(name):
+    torch.manual_seed(0)
+    return small(name)
+
+
+@pytest.mark.parametrize(("channels", "classes"), [(1, 2), (3, 3), (4, 1)])
+@pytest.mark.parametrize("size", [(16, 16), (32, 48)])
+def test_logits_have_one_map_per_class_in_the_size_of_the_images(name, channels, classes, size):
+    net = small(name, channels, classes)
+    assert net(torch.rand(2, channels, *size)).shape == (2, classes, *size)
+
+
+def test_a_network_knows_its_channels_classes_divisor_and_name(name):
+    net = small(name, 3, 4)
+    assert (net.channels, net.classes, net.divisor, net.name) == (3, 4, 16, name)
+
+
+def test_gradients_reach_every_parameter(net):
+    (net(torch.rand(2, 1, 32, 32)) ** 2).sum().backward()
+    for name, parameter in net.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        # Offsets before a norm layer have no effect, so theirs may vanish.
+        assert parameter.ndim == 1 or parameter.grad.any(), name
+
+
+def test_no_sub_module_hides_in_a_list_or_dictionary(net):
+    for path, module in net.named_modules():
+        for value in vars(module).values():
+            inside = value.values() if isinstance(value, dict) else value
+            if isinstance(inside, list | tuple):
+                assert not any(isinstance(item, nn.Module) for item in inside), path
+
+
+def test_the_sub_modules_are_disjoint_parts_that_cover_everything(net):
+    parts = net.parts()
+    pieces = [parts[child] for child, _ in net.named_children()]
+    assert {"encoder", "decoder", "head", "norms"} <= parts.keys()
+    assert sum(map(len, pieces)) == len(everything(net))
+    assert frozenset().union(*pieces) == everything(net)
+    assert all(names <= everything(net) for names in parts.values())
+
+
+def test_maps_come_finest_first_from_the_encoder_and_coarsest_first_from_the_decoder(net):
+    features = net.encoder(torch.rand(2, 1, 32, 32))
+    maps = net.decoder(features)
+    assert [value.shape[-1] for value in features] == [32, 16, 8, 4, 2]
+    assert [value.shape[-1] for value in maps] == [4, 8, 16, 32]
+    assert net.head(maps[-1]).shape == (2, 2, 32, 32)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_map_is_channels_last_whatever_the_layout_of_the_images(name, channels):
+    net = small(name, channels)
+    kept = {}
+
+    def watch(path):
+        def look(_module, _inputs, output):
+            if isinstance(output, torch.Tensor) and output.shape[1] > 1:
+                kept[path] = output.is_contiguous(memory_format=torch.channels_last)
+
+        return look
+
+    for path, module in net.named_modules():
+        module.register_forward_hook(watch(path))
+    net(torch.rand(2, channels, 32, 32))
+    assert len(kept) > 20
+    assert [path for path, right in kept.items() if not right] == []
+
+
+def test_the_layout_of_images_and_weights_does_not_change_the_logits(net):
+    images = torch.rand(2, 1, 32, 32)
+    net.eval()
+    expected = net(images)
+    other = copy.deepcopy(net).to(memory_format=torch.channels_last)
+    actual = other(images.to(memory_format=torch.channels_last))
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(15, 16), (16, 40), (8, 8), (0, 16)])
+def test_sizes_that_do_not_divide_are_refused(net, size):
+    with pytest.raises(ImageError, match="not divisible by 16"):
+        net(torch.rand(1, 1, *size))
+
+
+def test_everything_wrong_about_images_is_said_at_once(net):
+    with pytest.raises(ImageError) as caught:
+        net(torch.rand(1, 3, 100, 7))
+    message = str(caught.value)
+    assert net.name in message
+    assert "3 channel(s), it takes 1" in message
+    assert "height 100 is not divisible by 16, nearest 96 or 112" in message
+    assert "width 7 is not divisible by 16, nearest 16" in message
+
+
+def test_a_single_image_without_batch_is_refused(net):
+    with pytest.raises(ImageError, match="got 3 dimensions"):
+        net(torch.rand(1, 16, 16))
+
+
+def test_the_seed_decides_the_weights(name):
+    nets = []
+    for seed in (7, 7, 8):
+        torch.manual_seed(seed)
+        nets.append(small(name).state_dict())
+    first, same, other = nets
+    assert all(torch.equal(first[key], same[key]) for key in first)
+    assert any(not torch.equal(first[key], other[key]) for key in first)
+
+
+def test_the_state_dict_holds_no_counters_and_loads_from_a_plain_dictionary(net):
+    state = {key: value.clone() for key, value in net.state_dict().items()}
+    assert all(value.is_floating_point() for value in state.values())
+    other = small(net.name)
+    other.load_state_dict(state)
+    assert all(torch.equal(value, state[key]) for key, value in other.state_dict().items())
+
+
+def test_evaluating_changes_nothing_and_training_moves_the_statistics(net):
+    images = torch.rand(2, 1, 32, 32)
+    before = copy.deepcopy(net.state_dict())
+    net.eval()
+    assert torch.equal(net(images), net(images))
+    assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
+    net.train()
+    net(images)
+    moved = {key for key, value in net.state_dict().items() if not torch.equal(value, before[key])}
+    assert moved
+    assert all("running_" in key for key in moved)
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.bfloat16])
+def test_other_precisions_work(net, precision):
+    if precision is torch.float64:
+        logits = net.double()(torch.rand(2, 1, 16, 16, dtype=precision))
+    else:
+        with torch.autocast("cpu", dtype=precision):
+            logits = net(torch.rand(2, 1, 16, 16))
+    assert logits.dtype is precision
+    logits.sum().backward()
+
+
+def test_settings_of_a_network_are_annotated_keywords_with_defaults(name):
+    parameters = inspect.signature(NETWORKS[name]).parameters
+    assert all(item.kind is item.KEYWORD_ONLY for item in parameters.values())
+    for item in parameters.values():
+        assert item.annotation is not item.empty
+        assert (item.name in ("channels", "classes")) == (item.default is item.empty)

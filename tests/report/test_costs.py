@@ -1,0 +1,61 @@
+import pytest
+
+from polyclinic.report.costs import method_costs
+from polyclinic.report.reading import read_runs
+from polyclinic.runs import RoundLine
+from tests.report.invented import write_run
+
+
+def add(run, number, site, **changes):
+    run.append_round([RoundLine(round=number, stage="fit", site=site, **changes)])
+
+
+@pytest.fixture
+def cost(tmp_path):
+    """Two rounds at two sites, with a stage before and one after."""
+    run = write_run(tmp_path, "A", rounds=2, sites=("alpha", "beta"))
+    (run.path / "rounds.jsonl").unlink()
+    add(run, 0, "alpha", up=7, seconds=1.0, images=10)
+    for number in (1, 2):
+        add(run, number, "alpha", down=100, up=10, seconds=2.0, images=40, extras=("control/a",))
+        add(run, number, "beta", down=300, up=30, seconds=3.0, images=60, extras=("control/b",))
+    add(run, 3, "beta", down=1000, seconds=1.0, images=0)
+    return method_costs(read_runs([run.path]))[0]
+
+
+def test_bytes_and_seconds_of_a_round_leave_out_what_came_before_and_after(cost):
+    assert cost.whole.down_per_round == 400
+    assert cost.whole.up_per_round == 40
+    assert cost.whole.seconds_per_round == 5.0
+
+
+def test_the_total_counts_everything(cost):
+    assert cost.whole.total_bytes == 7 + 2 * 440 + 1000
+    assert cost.whole.images_per_second == pytest.approx(210 / 12)
+
+
+def test_every_site_has_its_own_costs(cost):
+    alpha, beta = cost.sites
+    assert (alpha.name, alpha.down_per_round, alpha.total_bytes) == ("alpha", 100, 227)
+    assert (beta.name, beta.up_per_round, beta.seconds_per_round) == ("beta", 30, 3.0)
+
+
+def test_extras_are_listed_by_name_once(cost):
+    assert cost.extras == ("control/a", "control/b")
+
+
+def test_a_run_without_rounds_has_no_costs(tmp_path):
+    run = write_run(tmp_path, "A", stop=1)
+    (run.path / "rounds.jsonl").unlink()
+    assert method_costs(read_runs([run.path])) == []
+
+
+def test_costs_are_means_over_seeds(tmp_path):
+    for seed in (0, 1):
+        run = write_run(tmp_path, "A", rounds=1, seed=seed, sites=("alpha",))
+        (run.path / "rounds.jsonl").unlink()
+        add(run, 1, "alpha", down=100 + 50 * seed, seconds=1.0 + seed)
+    cost = method_costs(read_runs([tmp_path / "demo"]))[0]
+    assert cost.whole.down_per_round == 125
+    assert cost.whole.seconds_per_round == 1.5
+    assert cost.run_seconds == pytest.approx(184.7)
