@@ -99,6 +99,7 @@ def pil_stream(files: list[tuple[Path, Path]]) -> Callable[[], tuple[Tensor, Ten
     endless = cycle(files)
 
     def sample() -> tuple[Tensor, Tensor]:
+        image: Image.Image
         image, mask = (Image.open(file) for file in next(endless))
         for flip in (Image.Transpose.FLIP_TOP_BOTTOM, Image.Transpose.FLIP_LEFT_RIGHT):
             if dice.random() < 0.5:

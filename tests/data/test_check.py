@@ -54,6 +54,18 @@ def test_mistakes_are_gathered_not_raised(source):
     assert "site beta: is for the task octa, not fundus" in found
 
 
+def test_a_kept_split_that_does_not_fit_any_more_is_a_mistake(source):
+    (source / "beta" / "splits.csv").write_text("case,patient,split,rule\n00,00,train,x\n")
+
+    assert "01, 02: new since the split was kept" in check_folder(source, FUNDUS).mistakes[0]
+
+
+def test_the_labels_a_site_says_it_has_must_be_there(source):
+    (source / "alpha" / "site.toml").write_text('labels = "point"')
+
+    assert 'no labels of kind "point"' in check_folder(source, FUNDUS).mistakes[0]
+
+
 def test_every_kind_of_label_is_checked(source):
     write_labels(source / "alpha", "point")
     write_picture(source / "alpha" / "labels" / "point" / "01.png", np.full((32, 32), 4, np.uint8))

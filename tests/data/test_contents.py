@@ -75,11 +75,13 @@ def test_labels_may_be_unlabelled_but_not_everywhere(folder):
 
 
 def test_unreadable_files_are_mistakes_and_the_others_are_still_read(folder):
+    write_labels(folder, "point")
     (folder / "images" / "00.png").write_text("broken")
     (folder / "masks" / "01.png").write_text("broken")
+    (folder / "labels" / "point" / "01.png").write_text("broken")
 
-    found = mistakes(folder)
-    assert [name for name, _ in found] == ["00.png", "01.png"]
+    found = mistakes(folder, ("point",))
+    assert [name for name, _ in found] == ["00.png", "01.png", "01.png"]
     assert all("cannot be read" in text for _, text in found)
 
 

@@ -143,6 +143,7 @@ def test_an_empty_site_is_a_mistake(tmp_path):
 
     for name in ("alpha", "beta"):
         assert f"site {name}: no images" in read_site(tmp_path / name).mistakes[0]
+    assert "there is no folder" in read_site(tmp_path / "gamma").mistakes[0]
 
 
 def test_a_listing_beside_divided_folders_is_not_silently_ignored(tmp_path):

@@ -192,6 +192,19 @@ def test_labels_are_made_from_masks_where_there_are_no_files(source, monkeypatch
     assert not first.train.labels[0].equal(first.train.labels[1])
 
 
+def test_labels_cannot_be_made_without_a_mask(source, monkeypatch):
+    monkeypatch.setitem(weak.KINDS, "dots", lambda mask, rng: mask)
+    folder = source / "alpha"
+    rows = [(f"{n:02d}", "", "val" if n == 8 else "test" if n == 9 else "train") for n in range(10)]
+    write_listing(folder, rows)
+    write_labels(folder, "point", only=3)
+    (folder / "masks" / "02.png").unlink()
+
+    assert mistakes(source, SiteSettings(name="alpha", labels="dots")) == (
+        "site alpha: no mask to make a dots label from for 02",
+    )
+
+
 def test_a_site_without_masks_trains_on_its_labels(source):
     write_labels(source / "alpha", "point")
     for file in (source / "alpha" / "masks").iterdir():

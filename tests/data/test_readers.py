@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyclinic.data.readers import UnreadableError, datasets, read_image, read_mask
+from polyclinic.data.errors import UnreadableError
+from polyclinic.data.readers import datasets, read_image, read_mask
 from tests.data.folders import write_picture
 
 RNG = np.random.default_rng(0)

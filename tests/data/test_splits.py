@@ -101,6 +101,8 @@ def test_a_file_without_its_columns_is_refused(tmp_path):
     (folder / "splits.csv").write_text("case,split\n00,train\n")
 
     assert "lacks a column" in settle(folder)[1][0]
+    (folder / "splits.csv").write_bytes(b"\xff\xfe\x00")
+    assert "cannot be read" in settle(folder)[1][0]
 
 
 def test_a_complete_split_of_the_site_is_used_and_nothing_written(tmp_path):

@@ -128,7 +128,7 @@ def test_a_loss_that_is_not_a_number_names_site_round_and_stage(federation, monk
 
     monkeypatch.setitem(METHODS, "breaks", Breaks)
     with pytest.raises(
-        TrainingFailed, match=r"site birch became nan in round 2, stage fit, step 1"
+        TrainingFailed, match=r"site grove became nan in round 2, stage fit, step 1"
     ):
         small.run("breaks", name="broken")
     (run,) = runs_of(small.study("breaks", name="broken"), small.folder / "runs")
@@ -146,7 +146,7 @@ def test_weights_that_are_not_numbers_are_refused_with_the_site_named(federation
 
     monkeypatch.setitem(METHODS, "explodes", Explodes)
     with pytest.raises(
-        TrainingFailed, match="site amber answered with weights that are not numbers"
+        TrainingFailed, match=r"site \w+ answered with weights that are not numbers"
     ):
         federation().run("explodes")
 
@@ -161,18 +161,17 @@ def test_the_best_round_by_validation_is_the_one_kept(federation, monkeypatch):
                 server.weights.flat.zero_()
 
     monkeypatch.setitem(METHODS, "declines", Declines)
-    small = federation(rounds=4, **{"training.iterations": 20})
+    constant = {"training.iterations": 8, "training.schedule": "constant"}
+    small = federation(rounds=4, **constant)
     best = small.run("declines")
     last = small.run("declines", "evaluation.choose=last")
     chosen = best.folder.end().chosen_round
     assert chosen in (1, 2)
-    assert last.folder.end().chosen_round == 4
-    assert not torch.cat([t.flatten() for t in last.tensors("server").values()]).any()
-    until = small.run("fedavg", "federation.rounds=4")
     assert {score.round for score in best.folder.scores("test")} == {chosen}
-    assert any(tensor.any() for tensor in best.tensors("server").values())
-    assert equal(best.tensors("server"), best.tensors("server"))
-    assert until.folder.finished
+    shorter = federation(rounds=chosen, **constant).run("fedavg", "evaluation.choose=last")
+    assert equal(best.tensors("server"), shorter.tensors("server"))
+    assert last.folder.end().chosen_round == 4
+    assert not any(tensor.any() for tensor in last.tensors("server").values())
 
 
 def test_workers_give_the_same_weights_as_one_process(federation):
@@ -217,7 +216,7 @@ def wait_for(path: Path, process: subprocess.Popen) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_process_loses_at_most_the_round_under_way(small, tmp_path, how):
-    long = ["--set", "federation.rounds=60", "--set", "method.label=x"]
+    long = ["--set", "federation.rounds=20", "--set", "method.label=x"]
     small.write_text(SMALL.replace('[[method]]\nname = "local"\n', ""))
     process = start(small, tmp_path, *long[:2])
     folder = RunFolder(tmp_path / "runs" / "small" / "fedavg" / "seed-0")
@@ -237,7 +236,7 @@ def test_a_killed_process_loses_at_most_the_round_under_way(small, tmp_path, how
     events = []
     run_study(study, tmp_path / "runs", resume=True, watch=lambda _, event: events.append(event))
     done = [event.round for event in events if isinstance(event, RoundDone)]
-    assert done == list(range(kept + 1, 62))
+    assert done == list(range(kept + 1, 22))
     whole = run_study(study, tmp_path / "others", watch=silent)
     assert equal(
         Done(whole[0], []).tensors("server"), load_tensors(folder.weights_path("server"))[0]

@@ -15,6 +15,7 @@ from polyclinic.networks.parts import everything, statistics
 from tests.federations import Done, equal
 
 EVERY = pytest.mark.parametrize("method", METHODS)
+QUICK = {"fedala": ["method.mixing.first_passes=2"]}
 
 
 def final_states(done: Done) -> dict[str, dict[str, torch.Tensor]]:
@@ -32,14 +33,20 @@ def assert_same(first: Done, second: Done) -> None:
 @EVERY
 def test_the_same_config_twice_gives_bit_equal_weights(federation, method):
     small = federation()
-    assert_same(small.run(method), small.run(method))
+    assert_same(
+        small.run(method, *QUICK.get(method, [])), small.run(method, *QUICK.get(method, []))
+    )
 
 
 @EVERY
 def test_scoring_in_the_middle_changes_nothing(federation, method):
     small = federation()
-    scored = small.run(method, "evaluation.every=1", "evaluation.choose=last")
-    unscored = small.run(method, "evaluation.every=0", "evaluation.choose=last")
+    scored = small.run(
+        method, *QUICK.get(method, []), "evaluation.every=1", "evaluation.choose=last"
+    )
+    unscored = small.run(
+        method, *QUICK.get(method, []), "evaluation.every=0", "evaluation.choose=last"
+    )
     assert_same(scored, unscored)
 
 
@@ -49,8 +56,8 @@ def test_resuming_after_a_kill_is_bit_equal_to_an_uninterrupted_run(
     federation, method, killed_after
 ):
     small = federation()
-    whole = small.run(method)
-    study = small.study(method, name=whole.run.study.name + " again")
+    whole = small.run(method, *QUICK.get(method, []))
+    study = small.study(method, *QUICK.get(method, []), name=whole.run.study.name + " again")
     (run,) = runs_of(study, small.folder / "runs")
     for event in perform(run, small.data(study)):  # pragma: no branch
         if isinstance(event, RoundDone) and event.round == killed_after:
@@ -104,7 +111,7 @@ def test_letters_carry_exactly_what_is_shared_and_nothing_private(
 @EVERY
 def test_predicting_changes_neither_weights_nor_memory(federation, method):
     small = federation()
-    done = small.run(method)
+    done = small.run(method, *QUICK.get(method, []))
     study = small.study(method)
     data = small.data(study)
     workplace = Workplace(assign(done.run, data), torch.device("cpu"))
@@ -129,7 +136,7 @@ def test_predicting_changes_neither_weights_nor_memory(federation, method):
 @EVERY
 @pytest.mark.parametrize("sites", [1, 2, 5])
 def test_it_works_with_one_two_and_five_sites(federation, method, sites):
-    done = federation(sites=sites, rounds=1).run(method)
+    done = federation(sites=sites, rounds=1).run(method, *QUICK.get(method, []))
     assert len(done.folder.about().sites) == sites
     assert {score.site for score in done.folder.scores("test")} == {
         site.name for site in done.folder.about().sites
@@ -139,9 +146,9 @@ def test_it_works_with_one_two_and_five_sites(federation, method, sites):
 @EVERY
 def test_fine_tuning_can_follow_it(federation, method):
     small = federation()
-    plain = small.run(method)
-    idle = small.run(method, then='{name = "finetune", iterations = 0}')
-    tuned = small.run(method, then='{name = "finetune", iterations = 2}')
+    plain = small.run(method, *QUICK.get(method, []))
+    idle = small.run(method, *QUICK.get(method, []), then='{name = "finetune", iterations = 0}')
+    tuned = small.run(method, *QUICK.get(method, []), then='{name = "finetune", iterations = 2}')
     assert equal(plain.tensors("server"), tuned.tensors("server"))
     for site in plain.folder.about().sites:
         assert equal(plain.tensors(site.name), idle.tensors(site.name))

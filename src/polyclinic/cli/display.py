@@ -19,6 +19,8 @@ from polyclinic.report import summary_table
 from polyclinic.runs import RoundLine
 
 CONSOLE = Console()
+if not CONSOLE.is_terminal:
+    CONSOLE.width = 160  # a file or a pipe has no edge to wrap at
 
 
 @contextmanager
@@ -71,9 +73,12 @@ class _Pace:
         self.started = time.monotonic()
         self.rounds_done = 0
         self.validation = ""
+        self.run: Run | None = None
         self.lines: list[RoundLine] = []
 
-    def take(self, event: Event) -> None:
+    def take(self, run: Run, event: Event) -> None:
+        if run is not self.run:
+            self.run, self.validation = run, ""
         if isinstance(event, RoundLine):
             self.lines.append(event)
         elif isinstance(event, RoundDone) and event.round > 0:
@@ -106,7 +111,7 @@ class _Lines:
         self.say = say
 
     def __call__(self, run: Run, event: Event) -> None:
-        self.pace.take(event)
+        self.pace.take(run, event)
         if isinstance(event, RoundDone) and event.round > 0:
             self.say(f"{run.choice.label} seed {run.seed}  {self.pace.news(event.round)}")
             self.pace.lines.clear()
@@ -123,8 +128,7 @@ class _Bars:
         name = f"{run.choice.label} seed {run.seed}"
         if name not in self.bars:
             self.bars[name] = self.progress.add_task(name, total=self.pace.rounds, news="")
-            self.pace.validation = ""
-        self.pace.take(event)
+        self.pace.take(run, event)
         done = event.round if isinstance(event, RoundDone) else None
         site = event.site if isinstance(event, RoundLine | Scored) else ""
         news = f"{self.pace.news(event.round)}  {site}"

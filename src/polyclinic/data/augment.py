@@ -35,7 +35,8 @@ def draw_moves(count: int, augmentation: AugmentationSettings, rng: torch.Genera
 def normalised(cases: Cases, index: Tensor, device: torch.device | str = "cpu") -> Batch:
     """The cases at `index` on `device`, images normalised and channels-last, nothing moved."""
     images, labels, offset, scale = _picked(cases, index, device)
-    return Batch(_channels_last(images.float().sub_(offset).div_(scale)), labels)
+    images = images.float().sub_(offset).div_(scale)
+    return Batch(images.contiguous(memory_format=torch.channels_last), labels)
 
 
 def augmented(
@@ -49,35 +50,46 @@ def augmented(
     images, labels, offset, scale = _picked(cases, index, device)
     _turn(images, moves)
     _turn(labels, moves)
-    pixels = images.float().sub_(offset).div_(scale)
+    moved = torch.empty(images.shape, device=device, memory_format=torch.channels_last)
+    still = (moves.degrees == 0).nonzero()[:, 0]
+    _put(moved, still, _at(still, images).float().sub_(offset[still]).div_(scale[still]))
     rotated = moves.degrees.nonzero()[:, 0]
     if len(rotated):
-        grid = _grid(moves.degrees[rotated].to(device), pixels.shape[-2:])
-        rotated = rotated.to(device)
-        sampled = _sampled(pixels.index_select(0, rotated), grid, "bilinear", fill)
-        pixels.index_copy_(0, rotated, sampled)
+        grid = _grid(moves.degrees[rotated].to(device), images.shape[-2:])
+        scales = scale[rotated]
+        beyond = offset[rotated] + fill * scales  # what normalisation makes `fill`
+        sampled = _sampled(_at(rotated, images).float(), grid, "bilinear", beyond)
+        _put(moved, rotated, sampled.div_(scales).add_(fill))
         # Sampling has no uint8 version; float32 holds the classes exactly.
-        marks = labels.index_select(0, rotated)[:, None].float()
-        marks = _sampled(marks, grid, "nearest", UNLABELLED)[:, 0]
-        labels.index_copy_(0, rotated, marks.to(torch.uint8))
-    return Batch(_channels_last(pixels), labels)
+        marks = _at(rotated, labels)[:, None].float()
+        marks = _sampled(marks, grid, "nearest", UNLABELLED).add_(UNLABELLED)
+        _put(labels, rotated, marks[:, 0])
+    return Batch(moved, labels)
 
 
 def _picked(
     cases: Cases, index: Tensor, device: torch.device | str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     tensors = (cases.images, cases.labels, cases.offset, cases.scale)
-    index = index.to(cases.images.device)
-    images, labels, offset, scale = (each.index_select(0, index).to(device) for each in tensors)
+    images, labels, offset, scale = (_at(index, tensor).to(device) for tensor in tensors)
     return images, labels, offset.view(-1, 1, 1, 1), scale.view(-1, 1, 1, 1)
+
+
+def _at(index: Tensor, tensor: Tensor) -> Tensor:
+    return tensor.index_select(0, index.to(tensor.device))
+
+
+def _put(target: Tensor, index: Tensor, values: Tensor) -> None:
+    # One by one, as copies between different memory layouts are much slower when indexed.
+    for n, value in zip(index.tolist(), values, strict=True):
+        target[n] = value
 
 
 def _turn(pixels: Tensor, moves: Moves) -> None:
     """Make the exact moves in B×…×H×W, in place."""
-    choices = zip(moves.upside_down.tolist(), moves.mirrored.tolist(), strict=True)
-    for n, (upside_down, mirrored) in enumerate(choices):
+    chosen = (moves.upside_down.tolist(), moves.mirrored.tolist(), moves.turns.tolist())
+    for n, (upside_down, mirrored, turns) in enumerate(zip(*chosen, strict=True)):
         axes = [axis for axis, flipped in ((-2, upside_down), (-1, mirrored)) if flipped]
-        turns = int(moves.turns[n])
         if axes or turns:
             pixels[n] = pixels[n].flip(axes).rot90(turns, (-2, -1))
 
@@ -95,10 +107,6 @@ def _grid(degrees: Tensor, size: torch.Size) -> Tensor:
     return grid
 
 
-def _sampled(pixels: Tensor, grid: Tensor, mode: str, fill: float) -> Tensor:
-    # Beyond the border the sampler puts 0, which the shift makes `fill`.
-    return grid_sample(pixels.sub_(fill), grid, mode=mode, align_corners=False).add_(fill)
-
-
-def _channels_last(images: Tensor) -> Tensor:
-    return images.contiguous(memory_format=torch.channels_last)
+def _sampled(pixels: Tensor, grid: Tensor, mode: str, beyond: Tensor | float) -> Tensor:
+    """The pixels on the grid less `beyond`, which thereby is what lies outside of the image."""
+    return grid_sample(pixels.sub_(beyond), grid, mode=mode, align_corners=False)

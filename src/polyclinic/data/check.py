@@ -10,7 +10,9 @@ import numpy as np
 from polyclinic.data.contents import Content, read_contents
 from polyclinic.data.errors import DataError, Findings, listed
 from polyclinic.data.folder import CaseFiles, SiteFolder, find_sites, read_site
-from polyclinic.data.tables import SPLITS, read_csv
+from polyclinic.data.labels import check_labels
+from polyclinic.data.splits import check_kept
+from polyclinic.data.tables import SPLITS
 from polyclinic.data.tasks import TASKS, Task
 
 
@@ -46,8 +48,9 @@ def check_folder(folder: Path, task: Task | None = None) -> Summary:
     twins: dict[bytes, list[tuple[str, CaseFiles]]] = defaultdict(list)
     for site in sites:
         contents = read_contents(site.cases, task, site.kinds)
-        summaries.append(_summary(site, contents, task))
-        mistakes += _mistakes(site, contents, task)
+        wrong, splits = _mistakes(site, contents, task)
+        mistakes += wrong
+        summaries.append(_summary(site, contents, task, splits))
         warnings += _warnings(site, contents, summaries[-1])
         for content in contents:
             twins[content.digest()].append((site.name, content.case))
@@ -63,17 +66,20 @@ def _named_task(sites: Sequence[SiteFolder]) -> Task:
     raise DataError([f"say for which task to check ({', '.join(TASKS)}): {found}"])
 
 
-def _summary(site: SiteFolder, contents: Sequence[Content], task: Task) -> SiteSummary:
+def _summary(
+    site: SiteFolder, contents: Sequence[Content], task: Task, splits: Mapping[str, str]
+) -> SiteSummary:
     masks = [content.mask for content in contents if content.mask is not None]
     shares = np.array([np.bincount(mask.ravel(), minlength=256) / mask.size for mask in masks])
     sizes = [content.size for content in contents if content.image is not None] or [(0, 0)]
     kinds = Counter(kind for case in site.cases for kind in case.labels)
+    counts = Counter(splits.values())
     with_mask = sum(case.mask is not None for case in site.cases)
     return SiteSummary(
         name=site.name,
         cases=len(site.cases),
         patients=len({case.patient for case in site.cases}),
-        splits=_splits(site),
+        splits={split: counts[split] for split in SPLITS if counts[split]},
         smallest=min(sizes, key=np.prod),
         largest=max(sizes, key=np.prod),
         shares={
@@ -85,25 +91,23 @@ def _summary(site: SiteFolder, contents: Sequence[Content], task: Task) -> SiteS
     )
 
 
-def _splits(site: SiteFolder) -> dict[str, int]:
-    """Cases by split as the kept file has it, else as the folder gives it."""
-    kept = site.folder / "splits.csv"
-    if kept.is_file() and not site.divided:
-        found = Counter(row.get("split", "") for row in read_csv(kept)[1])
-    else:
-        found = Counter(case.split or "" for case in site.cases)
-    return {split: found[split] for split in SPLITS if found[split]}
-
-
-def _mistakes(site: SiteFolder, contents: Sequence[Content], task: Task) -> list[str]:
+def _mistakes(
+    site: SiteFolder, contents: Sequence[Content], task: Task
+) -> tuple[list[str], dict[str, str]]:
+    """What is wrong, and each case's split as kept or given."""
     mistakes = Findings(site.name, site.folder)
     mistakes.lines += site.mistakes
+    given = {case.name: case.split for case in site.cases if case.split}
+    complete = "val" in given.values()
+    splits = given if complete else check_kept(site, mistakes) or given
     if site.about.task not in (None, task.name):
         mistakes.add(f"is for the task {site.about.task}, not {task.name}")
+    if site.about.labels:
+        check_labels(site, site.about.labels, splits, mistakes)
     for content in contents:
         for file, text in content.mistakes:
             mistakes.add(text, file)
-    return mistakes.lines
+    return mistakes.lines, splits
 
 
 def _warnings(site: SiteFolder, contents: Sequence[Content], summary: SiteSummary) -> list[str]:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from polyclinic.data.cases import UNLABELLED
+from polyclinic.data.errors import UnreadableError
 from polyclinic.data.folder import CaseFiles
-from polyclinic.data.readers import Array, UnreadableError, read_image, read_mask
+from polyclinic.data.readers import Array, read_image, read_mask
 from polyclinic.data.tasks import Normalisation, Task
 
 Mask = NDArray[np.uint8]

@@ -18,6 +18,10 @@ class DataError(ValueError):
         return DataError, (self.mistakes,)
 
 
+class UnreadableError(ValueError):
+    """Why a file cannot be used; who asked for the file adds its name."""
+
+
 class Findings:
     """A growing list of lines about one site: `site alpha, masks/07.png: …`."""
 

@@ -67,7 +67,9 @@ def read_site(folder: Path, name: str | None = None) -> SiteFolder:
     for text in wrong:
         mistakes.add(text, folder / "site.toml")
     cases = [case for part, split in _parts(folder) for case in _cases(part, split, mistakes)]
-    if not cases:
+    if not folder.is_dir():
+        mistakes.add(f"there is no folder {folder}")
+    elif not cases:
         mistakes.add(f"no images; they belong in {folder / 'images'}")
     divided = not (folder / "images").is_dir()
     listing = folder / "cases.csv"

@@ -9,14 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from polyclinic.data.errors import UnreadableError
+
 Array = NDArray[Any]
 LUMINANCE = np.array([0.299, 0.587, 0.114])  # ITU-R 601, as PIL's own conversion
 ORIENTATION = 0x0112  # the EXIF tag, 1 = upright
 PLAIN_MODES = ("1", "L", "LA", "RGB", "RGBA", "I", "F", "I;16", "I;16L", "I;16B")
-
-
-class UnreadableError(ValueError):
-    """Why a file cannot be used; who asked for the file adds its name."""
 
 
 def read_image(path: Path, channels: int) -> Array:

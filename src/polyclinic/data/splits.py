@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polyclinic.data.cutting import Rule, cut
-from polyclinic.data.errors import Findings, listed
+from polyclinic.data.errors import Findings, UnreadableError, listed
 from polyclinic.data.folder import SiteFolder
 from polyclinic.data.tables import SPLITS, read_csv
 
@@ -65,6 +65,13 @@ def splits_of(
     return Splits(columns[rule.fold], _new_file(site, rule, splits_folder), (header, *rows))
 
 
+def check_kept(site: SiteFolder, mistakes: Findings) -> dict[str, str]:
+    """Case → split as kept in the site's folder, empty where nothing is; misfits are noted."""
+    file = kept_file(site, Rule(), None)
+    rows = _rows(file, site, "split", mistakes) if file else []
+    return {row["case"]: row["split"] for row in rows}
+
+
 def kept_file(site: SiteFolder, rule: Rule, splits_folder: Path | None) -> Path | None:
     """The file of an earlier cut, or None where there was none."""
     folders = [] if site.divided else [site.folder]
@@ -86,20 +93,32 @@ def _file_name(rule: Rule) -> str:
 
 
 def _read_kept(file: Path, site: SiteFolder, rule: Rule, mistakes: Findings) -> dict[str, str]:
-    """The kept split, or a mistake for each way in which it does not fit the site any more."""
+    """The kept split, or a mistake for each way in which it does not fit any more."""
     column = rule.columns[rule.fold]
-    header, rows = read_csv(file)
-    again = f"mend {file}, or delete it to cut anew (scores before and after do not compare)"
-    if not {"case", "patient", column, "rule"} <= set(header):
-        mistakes.add(f"the kept split lacks a column of case, patient, {column}, rule; {again}")
-        return {}
-    wrong = [
-        *_wrong_rules({row["rule"] for row in rows}, site, rule),
-        *_wrong_cases({row["case"]: (row["patient"], row[column]) for row in rows}, site),
-    ]
-    for text in wrong:
-        mistakes.add(f"{text}; {again}")
+    rows = _rows(file, site, column, mistakes)
+    for text in _wrong_rules({row["rule"] for row in rows}, site, rule):
+        mistakes.add(f"{text}; {_advice(file)}")
     return {row["case"]: row[column] for row in rows}
+
+
+def _rows(file: Path, site: SiteFolder, column: str, mistakes: Findings) -> list[dict[str, str]]:
+    """What a kept file says, none where it cannot be used; what does not fit is noted."""
+    try:
+        header, rows = read_csv(file)
+    except UnreadableError as error:
+        mistakes.add(f"the kept split {error}; {_advice(file)}")
+        return []
+    if not {"case", "patient", column, "rule"} <= set(header):
+        wanted = f"case, patient, {column}, rule"
+        mistakes.add(f"the kept split lacks a column of {wanted}; {_advice(file)}")
+        return []
+    for text in _wrong_cases({row["case"]: (row["patient"], row[column]) for row in rows}, site):
+        mistakes.add(f"{text}; {_advice(file)}")
+    return rows
+
+
+def _advice(file: Path) -> str:
+    return f"mend {file}, or delete it to cut anew (scores before and after do not compare)"
 
 
 def _wrong_rules(found: set[str], site: SiteFolder, rule: Rule) -> list[str]:

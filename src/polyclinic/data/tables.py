@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polyclinic.data.errors import Findings, nearest
+from polyclinic.data.errors import Findings, UnreadableError, nearest
 from polyclinic.data.tasks import TASKS
 
 SPLITS = ("train", "val", "test")
@@ -40,8 +40,8 @@ def read_cases(path: Path, mistakes: Findings) -> dict[str, Row] | None:
         return None
     try:
         header, lines = read_csv(path)
-    except (UnicodeDecodeError, csv.Error) as error:
-        mistakes.add(f"cannot be read, save it as CSV in UTF-8: {error}", path)
+    except UnreadableError as error:
+        mistakes.add(str(error), path)
         return None
     unknown = [column for column in header if column not in COLUMNS]
     if "case" not in header or unknown:
@@ -65,11 +65,14 @@ def read_cases(path: Path, mistakes: Findings) -> dict[str, Row] | None:
 
 def read_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """Column names and rows of a CSV file, without blanks around anything."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file, skipinitialspace=True, restval="")
-        header = [name.strip() for name in reader.fieldnames or ()]
-        reader.fieldnames = header
-        return header, [{key: row[key].strip() for key in header} for row in reader]
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, skipinitialspace=True, restval="")
+            header = [name.strip() for name in reader.fieldnames or ()]
+            reader.fieldnames = header
+            return header, [{key: row[key].strip() for key in header} for row in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UnreadableError(f"cannot be read, save it as CSV in UTF-8: {error}") from error
 
 
 def read_about(path: Path) -> tuple[About, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -48,6 +48,7 @@ class RoundDone:
 
 
 Event = RoundLine | Scored | RoundDone
+Record = Callable[[Sequence[RoundLine], Sequence[Score]], None]
 
 
 class Sites(Protocol):
@@ -89,6 +90,7 @@ class Loop:
         sites: Sites,
         evaluation: EvaluationSettings,
         checkpoint: Checkpoint,
+        record: Record,
     ) -> None:
         self.assignment = assignment
         self.method = assignment.method
@@ -96,7 +98,10 @@ class Loop:
         self.sites = sites
         self.evaluation = evaluation
         self.checkpoint = checkpoint
+        self.record = record
         self.progress = Progress(round=-1)
+        self.lines: list[RoundLine] = []
+        self.scores: list[Score] = []
 
     def run(self) -> Iterator[Event]:
         """Everything from where the checkpoint stands to the final scores, event by event."""
@@ -118,14 +123,10 @@ class Loop:
             validation = yield from self._validate(number)
             self._save(number, time.perf_counter() - started)
             yield RoundDone(number, validation)
-        for scored in self.sites.score(
-            None,
-            split="test",
-            metrics=self.evaluation.metrics,
-            number=rounds + 1,
-            since=rounds + 1,
-        ):
-            yield replace(scored, round=self.chosen_round)
+        yield from self._score(
+            None, "test", self.evaluation.metrics, number=self.chosen_round, since=rounds + 1
+        )
+        self._record()
 
     @property
     def chosen_round(self) -> int:
@@ -168,6 +169,7 @@ class Loop:
                     f"stage {stage.name}; the weights of the round before are kept"
                 )
             replies[site] = reply.letter
+            self.lines.append(reply.line)
             yield reply.line
         return {site: replies[site] for site in letters}
 
@@ -176,26 +178,47 @@ class Loop:
             return None
         settling = self.method.settling()
         letters = {info.name: settling.letter(self.server, info) for info in self.sites.scored}
-        means = []
-        for scored in self.sites.score(
-            letters, split="val", metrics=["dice"], number=number, since=number
-        ):
-            yield scored
-            if scored.rows:
-                means.append(np.mean([row.value for row in scored.rows]))
-        mean = float(np.mean(means)) if means else None
-        if mean is not None and mean > self.progress.best_score:
+        means = yield from self._score(letters, "val", ["dice"], number=number, since=number)
+        if not means:
+            return None
+        mean = float(np.mean(means))
+        if mean > self.progress.best_score:
             self.progress = replace(self.progress, best_round=number, best_score=mean)
         return mean
+
+    def _score(
+        self,
+        letters: Mapping[str, Letter] | None,
+        split: Split,
+        metrics: Sequence[str],
+        *,
+        number: int,
+        since: int,
+    ) -> Generator[Event, None, list[float]]:
+        """Score all sites; gives the mean of each that has cases."""
+        means = []
+        for scored in self.sites.score(
+            letters, split=split, metrics=metrics, number=number, since=since
+        ):
+            self.scores += scored.rows
+            if scored.rows:
+                means.append(float(np.mean([row.value for row in scored.rows])))
+            yield scored
+        return means
 
     def _due(self, number: int) -> bool:
         last, every = self.assignment.rounds, self.evaluation.every
         return 0 < number <= last and (number == last or bool(every and number % every == 0))
 
     def _save(self, number: int, seconds: float) -> None:
+        self._record()  # first, so that no finished round lacks its record
         self.progress = replace(self.progress, round=number, seconds=seconds)
         self.checkpoint.save(self.server, self.progress)
         self.sites.forget([self.chosen_round, self.progress.best_round, number - 1, number])
+
+    def _record(self) -> None:
+        self.record(self.lines, self.scores)
+        self.lines, self.scores = [], []
 
     def _present(self, number: int) -> list[SiteInfo]:
         """The sites of a round: all, or a share of them drawn anew each round."""

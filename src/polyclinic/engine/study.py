@@ -21,7 +21,7 @@ from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS, Task
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.local import LocalSites, prepare
-from polyclinic.engine.loop import Event, Loop, Scored
+from polyclinic.engine.loop import Event, Loop
 from polyclinic.engine.states import StateFolder
 from polyclinic.engine.tensors import nested, save_tensors
 from polyclinic.engine.workplace import Assignment, Workplace
@@ -38,6 +38,7 @@ from polyclinic.runs import (
     RoundLine,
     RunError,
     RunFolder,
+    Score,
     run_path,
     slug,
 )
@@ -131,7 +132,7 @@ def refuse_missing_validation(study: Study, data: Sequence[SiteData]) -> None:
 
 
 def perform(run: Run, data: Sequence[SiteData]) -> Iterator[Event]:
-    """One run from where it stands to its end; everything told here is in its folder first."""
+    """One run from where it stands to its end, event by event."""
     engine = run.study.engine
     device = torch.device(_device(engine.device))
     threads = engine.threads or max(1, (os.cpu_count() or 1) // engine.workers)
@@ -158,8 +159,13 @@ def perform(run: Run, data: Sequence[SiteData]) -> Iterator[Event]:
             run.folder.clear()
         if not run.folder.exists:
             run.folder.create(to_toml(run.study), about(run, data, workplace, device, threads))
-        loop = Loop(assignment, server, sites, run.study.evaluation, checkpoint)
-        yield from _recorded(loop.run(), run.folder)
+
+        def record(lines: Sequence[RoundLine], scores: Sequence[Score]) -> None:
+            run.folder.append_round(lines)
+            run.folder.append_scores(scores)
+
+        loop = Loop(assignment, server, sites, run.study.evaluation, checkpoint, record)
+        yield from loop.run()
         _keep_weights(run, server, assignment)
         chosen, seconds = loop.chosen_round, loop.progress.seconds
         run.folder.finish(Finished(chosen_round=chosen, seconds=seconds))
@@ -216,16 +222,6 @@ def about(
             **{name: version(name) for name in ("polyclinic", "torch", "numpy", "numba")},
         },
     )
-
-
-def _recorded(events: Iterator[Event], folder: RunFolder) -> Iterator[Event]:
-    """The same events, each written to the run folder before it is passed on."""
-    for event in events:
-        if isinstance(event, RoundLine):
-            folder.append_round([event])
-        elif isinstance(event, Scored):
-            folder.append_scores(event.rows)
-        yield event
 
 
 def _keep_weights(run: Run, server: Server, assignment: Assignment) -> None:

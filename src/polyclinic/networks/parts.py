@@ -16,7 +16,7 @@ Names = frozenset[str]
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
-class EmptySelection(ValueError):  # noqa: N818 (reads as what it is)
+class EmptySelection(ValueError):
     """A selection holds nothing although its user cannot do without."""
 
 

@@ -54,7 +54,8 @@ class Canvas:
         total = np.zeros((*planes.shape[:-2], self.resolution, self.resolution), dtype=np.float32)
         for i, j in product(range(factor), repeat=2):
             total += planes[..., i::factor, j::factor]
-        return total / np.float32(factor * factor)
+        total /= factor * factor
+        return total
 
 
 @lru_cache(maxsize=8)
@@ -122,18 +123,19 @@ def paint(light: Plane, value: Plane | float, cover: Plane) -> None:
 # Compiled, for these are most of the drawing: one pass instead of ten.
 @numba.njit(cache=True)
 def _surface(knots: Plane, first: NDArray[np.intp], weights: Plane) -> Plane:
-    side, count = len(first), knots.shape[1]
-    plane = np.empty((side, side), dtype=np.float32)
-    row = np.empty(count, dtype=np.float32)
-    for i in range(side):
-        k, w = first[i], weights[i]
-        for j in range(count):
-            above = w[0] * knots[k, j] + w[1] * knots[k + 1, j]
-            row[j] = above + w[2] * knots[k + 2, j] + w[3] * knots[k + 3, j]
+    count, side = len(knots), len(first)
+    rows = np.empty((count, side), dtype=np.float32)
+    for i in range(count):
         for j in range(side):
             k, w = first[j], weights[j]
-            left = w[0] * row[k] + w[1] * row[k + 1]
-            plane[i, j] = left + w[2] * row[k + 2] + w[3] * row[k + 3]
+            left = w[0] * knots[i, k] + w[1] * knots[i, k + 1]
+            rows[i, j] = left + w[2] * knots[i, k + 2] + w[3] * knots[i, k + 3]
+    plane = np.empty((side, side), dtype=np.float32)
+    for i in range(side):
+        k, w = first[i], weights[i]
+        for j in range(side):
+            above = w[0] * rows[k, j] + w[1] * rows[k + 1, j]
+            plane[i, j] = above + w[2] * rows[k + 2, j] + w[3] * rows[k + 3, j]
     return plane
 
 

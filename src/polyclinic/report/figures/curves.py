@@ -22,6 +22,7 @@ from polyclinic.report.reading import Comparison, MethodRuns, Run
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_MOST_COLUMNS = 5
 Curve = Mapping[int, float]  # round → value
 
 
@@ -44,8 +45,8 @@ def site_figure(comparison: Comparison) -> str | None:
     """The validation score per round in one panel per site; None where nothing was scored."""
     if not any(run.validated for run in comparison.runs):
         return None
-    columns = min(len(comparison.sites), 4)
-    rows = math.ceil(len(comparison.sites) / columns)
+    rows = math.ceil(len(comparison.sites) / _MOST_COLUMNS)
+    columns = math.ceil(len(comparison.sites) / rows)
     size = (WIDTH, 2.2 * rows + 0.3)
     with canvas(rows, columns, size, sharex=True, sharey=True) as (figure, axes):
         panels = [panel for row in axes for panel in row]

@@ -32,8 +32,8 @@ def distribution_figure(comparison: Comparison, metric: str, region: str) -> str
     how = measure(metric)
     methods = [(index, each) for index, each in enumerate(comparison.methods) if each.finished]
     labels = [shortened(method.label) for _, method in methods]
-    columns = min(len(comparison.sites), _MOST_COLUMNS)
-    rows = math.ceil(len(comparison.sites) / columns)
+    rows = math.ceil(len(comparison.sites) / _MOST_COLUMNS)
+    columns = math.ceil(len(comparison.sites) / rows)
     margins = Margins(left=0.25 + 0.075 * max(map(len, labels)), bottom=0.28, down=0.5)
     size = (WIDTH, rows * (0.27 * len(methods) + 0.7))
     with canvas(rows, columns, size, margins, sharex=True, sharey=True) as (figure, axes):
@@ -48,7 +48,7 @@ def distribution_figure(comparison: Comparison, metric: str, region: str) -> str
             panel.grid(axis="y", visible=False)
         panels[0].set_yticks(range(len(methods)), labels)
         panels[0].set_ylim(len(methods) - 0.4, -0.6)
-        panels[0].xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 5, 10]))
+        panels[0].xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
         hide_unused(axes, len(comparison.sites))
         return to_data_uri(figure)
 
@@ -62,6 +62,7 @@ def _draw(panel: "Axes", rows: list[tuple[int, str, NDArray[np.float64]]]) -> No
     rows = [row for row in rows if row[2].size]
     if not rows:
         return
+    panel.use_sticky_edges = False  # a box that begins at nought must not end at the axis
     places = [place for place, _, _ in rows]
     colours = [colour for _, colour, _ in rows]
     _draw_points(panel, rows)

@@ -1,0 +1,143 @@
+"""Tree filter and tree energy: pseudo labels that follow the borders of an image and of features.
+
+A filtered value is the mean of all values of its image, weighted by the product of the edge
+similarities exp(−d²/sigma) along the path in the guide's minimum spanning tree, where d is the
+distance of two neighbours' guide vectors. Trees and sums are compiled code on the CPU; tensors of
+other devices travel there and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from polyclinic.losses import tree_kernels
+from polyclinic.losses.checks import (
+    image_mistakes,
+    map_mistakes,
+    pixel_mistakes,
+    positive_mistakes,
+    refuse,
+)
+from polyclinic.losses.host import accuracy, each_image, on_host
+from polyclinic.losses.spanning_tree import grow
+
+
+def tree_energy(
+    probabilities: Tensor,
+    image: Tensor,
+    guides: Sequence[Tensor],
+    unlabelled: Tensor,
+    sigma_low: float = 0.02,
+    sigma_high: float = 1.0,
+) -> Tensor:
+    """Give how far probabilities are from their filtered selves, a mean over unlabelled pixels.
+
+    Probabilities (N×K×H×W) are filtered on the tree of the image (N×C×H×W), the result on the tree
+    of the first guide (N×C'×H×W), and so on; absolute differences are summed over the classes and
+    divided by the number of unlabelled pixels (boolean N×H×W): 0 where there are none. Gradients
+    reach the probabilities, on both sides of the difference, and the guides. What a diverged
+    network makes NaN gives NaN; an image with NaN is refused.
+    """
+    maps = {f"guide {number}": guide for number, guide in enumerate(guides, 1)}
+    refuse(
+        "tree_energy",
+        (
+            *map_mistakes(probabilities=probabilities, image=image, **maps),
+            *pixel_mistakes("unlabelled", unlabelled, probabilities),
+            *image_mistakes("image", image),
+            *positive_mistakes(sigma_low=sigma_low, sigma_high=sigma_high),
+        ),
+    )
+    filtered = _filtered(probabilities, image.detach(), sigma_low)
+    for guide in guides:
+        filtered = _filtered(filtered, guide, sigma_high)
+    differences = (probabilities - filtered).abs().sum(1)
+    return (differences * unlabelled).sum() / unlabelled.sum().clamp(min=1)
+
+
+def tree_filter(values: Tensor, guide: Tensor, sigma: float, guide_gradient: bool = True) -> Tensor:
+    """Give the values (N×K×H×W) averaged along the minimum spanning tree of a guide (N×C×H×W).
+
+    Gradients reach the values and, through the weights of the edges but not their choice, a guide
+    that wants one; `guide_gradient=False` leaves it out. Among edges of equal weight the vertical
+    ones come first, each kind in reading order. A guide without gradient must be finite.
+    """
+    learns = guide_gradient and guide.requires_grad
+    refuse(
+        "tree_filter",
+        (
+            *map_mistakes(values=values, guide=guide),
+            *positive_mistakes(sigma=sigma),
+            *(() if learns else image_mistakes("guide", guide)),
+        ),
+    )
+    return _filtered(values, guide if learns else guide.detach(), sigma)
+
+
+def _filtered(values: Tensor, guide: Tensor, sigma: float) -> Tensor:
+    precision = accuracy(values, guide)
+    filtered: Tensor = _TreeFilter.apply(  # type: ignore[no-untyped-call]
+        values.to(precision), guide.to(precision), sigma
+    )
+    return filtered
+
+
+class _TreeFilter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, guide: Tensor, sigma: float) -> Tensor:
+        own, tree = on_host(values), _tree(on_host(guide), sigma)
+        filtered = torch.empty_like(own)
+        each_image(tree_kernels.average, *tree, own.flatten(2), filtered.flatten(2))
+        # The sums are made again in backward: cheaper than keeping them in memory.
+        ctx.save_for_backward(values, guide, *tree)
+        ctx.sigma = sigma
+        return filtered.to(values.device)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        values, guide, *tree = ctx.saved_tensors
+        gradient = on_host(gradients[0])
+        wants_values, wants_guide, _ = ctx.needs_input_grad
+        return (
+            _on_values(tree, gradient).to(values.device) if wants_values else None,
+            _on_guide(tree, gradient, on_host(values), on_host(guide), ctx.sigma).to(guide.device)
+            if wants_guide
+            else None,
+            None,
+        )
+
+
+def _tree(guide: Tensor, sigma: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Each image's tree in breadth-first order: pixels, positions of parents, edge weights."""
+    shape = batch, pixels = len(guide), guide[0, 0].numel()
+    order, parent = torch.empty(2, *shape, dtype=torch.int32)
+    cost = guide.new_empty(shape)
+    costs = guide.new_empty(batch, 2 * pixels)
+    bits = costs.view(torch.int64 if costs.itemsize == 8 else torch.int32)
+    each_image(grow, guide, costs, bits, order, parent, cost)
+    return order, parent, cost.div_(-sigma).exp_()
+
+
+def _on_values(tree: Sequence[Tensor], gradient: Tensor) -> Tensor:
+    result = torch.empty_like(gradient)
+    each_image(tree_kernels.values_gradient, *tree, gradient.flatten(2), result.flatten(2))
+    return result
+
+
+def _on_guide(
+    tree: Sequence[Tensor], gradient: Tensor, values: Tensor, guide: Tensor, sigma: float
+) -> Tensor:
+    order, parent, weight = tree
+    slope, result = torch.empty_like(weight), torch.empty_like(guide)
+    each_image(tree_kernels.weight_gradient, *tree, values.flatten(2), gradient.flatten(2), slope)
+    slope.mul_(weight).div_(-sigma)
+    each_image(
+        tree_kernels.guide_gradient, order, parent, slope, guide.flatten(2), result.flatten(2)
+    )
+    return result
