@@ -65,7 +65,7 @@ def test_a_network_without_a_name_is_the_usual_one(tmp_path):
         ("mu = -1", "mu", "= -1: must be at least 0"),
         ('mu = "a"', "mu", "must be a number"),
         ("muh = 1", "muh", "no such setting; did you mean mu?"),
-        ("lable = 1", "lable", "did you mean label? Allowed: name, label, then, mu"),
+        ("lable = 1", "lable", "did you mean label? Allowed: name, label, labels, then, mu"),
         ("rounds = 1", "rounds", "did you mean federation.rounds?"),
         ("label = 1", "label", "must be text"),
         ('label = ""', "label", "must have a letter or a digit"),
@@ -135,3 +135,17 @@ def test_a_name_that_is_not_in_the_table_is_told(tmp_path, text, key, told):
     found = mistakes(tmp_path, text)
     assert list(found) == [key]
     assert told in found[key]
+
+
+def test_a_method_may_say_what_all_sites_train_on(tmp_path):
+    text = (
+        'task = "octa"\n[[method]]\nname = "fedavg"\n[[method]]\nname = "fedavg"\nlabels = "mask"\n'
+    )
+    study = load(tmp_path, text)
+    assert [(each.label, each.labels) for each in study.method] == [
+        ("FedAvg", None),
+        ("FedAvg, mask", "mask"),
+    ]
+    assert load(tmp_path, to_toml(study)) == study
+    found = mistakes(tmp_path, text.replace('"mask"', '"mesk"'))
+    assert "mask" in found["method.fedavg#2.labels"]

@@ -32,7 +32,6 @@ WRONG = [
     ("evaluation", "metrics", '["dice", "dice"]', "has dice more than once"),
     ("evaluation", "every", "-1", "must be at least 0"),
     ("engine", "device", '"gpu"', "must be auto, cpu, mps, cuda or xpu"),
-    ("engine", "name", '"flwer"', "did you mean flower?"),
 ]
 
 

@@ -10,12 +10,13 @@ from polyclinic.config.labels import default_label, told_apart
 from polyclinic.config.mistakes import Mistake, unknown
 from polyclinic.config.printing import literal
 from polyclinic.config.section import AtLeastOne, Label, Section
-from polyclinic.config.study import Choice, MethodChoice
+from polyclinic.config.study import Choice, LabelKind, MethodChoice
 
 AROUND_CHOICE: Mapping[str, Any] = {"name": str}
 AROUND_METHOD: Mapping[str, Any] = {
     "name": str,
     "label": Label | None,
+    "labels": LabelKind | None,
     "then": Any,
 }
 """The keys of an entry that are not settings of what it names, and their types."""
@@ -67,8 +68,9 @@ class ChoiceReader:
             return None
         name = entry["name"]
         pieces = [(name, method), *((each.name, self.tables.finish[each.name]) for each in then)]
-        label = entry.get("label") or default_label(pieces)
-        return MethodChoice(name=name, settings=settings, label=label, then=then)
+        labels = entry.get("labels")
+        label = entry.get("label") or default_label(pieces, labels)
+        return MethodChoice(name=name, settings=settings, label=label, labels=labels, then=then)
 
     def _finishing_pieces(self, entry: Any, key: str) -> tuple[Choice, ...] | None:
         entries = entry.get("then", []) if isinstance(entry, dict) else []
@@ -117,7 +119,7 @@ class ChoiceReader:
     ) -> dict[str, Any] | None:
         given = GIVEN.get(sort, frozenset())
         model = settings_model(thing, given, around)
-        checked = check(model, completed(thing, entry), key, self.mistakes)
+        checked = check(model, completed(thing, entry), key, self.mistakes, context=self.tables)
         if checked is None:
             return None
         fields = type(checked).model_fields.items()

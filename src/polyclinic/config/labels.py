@@ -9,9 +9,13 @@ from polyclinic.config.printing import literal
 from polyclinic.config.study import MethodChoice
 
 
-def default_label(pieces: Sequence[tuple[str, Any]]) -> str:
-    """A method and its finishing pieces in one name, those that are classes by their class's."""
-    return " + ".join(thing.__name__ if isinstance(thing, type) else name for name, thing in pieces)
+def default_label(pieces: Sequence[tuple[str, Any]], labels: str | None = None) -> str:
+    """A method and its finishing pieces in one name, those that are classes by their class's.
+
+    The labels that all sites train on follow, where the method has such.
+    """
+    names = [thing.__name__ if isinstance(thing, type) else name for name, thing in pieces]
+    return " + ".join(names) + (f", {labels}" if labels else "")
 
 
 def told_apart(

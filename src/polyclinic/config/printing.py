@@ -82,7 +82,8 @@ def _key(key: str) -> str:
 def _table(value: Any) -> Mapping[str, Any] | None:
     """The keys of whatever is a table in TOML, and None for what is not."""
     if isinstance(value, MethodChoice):
-        return {"name": value.name, "label": value.label, **value.settings, "then": value.then}
+        around = {"name": value.name, "label": value.label, "labels": value.labels}
+        return {**around, **value.settings, "then": value.then}
     if isinstance(value, Choice):
         return {"name": value.name, **value.settings}
     if isinstance(value, Section):

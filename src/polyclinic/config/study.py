@@ -25,6 +25,10 @@ def _three(split: Any) -> Any:
     return tuple(split) if isinstance(split, list) else split
 
 
+LabelKind = Annotated[str, known_in("kind", "mask")]
+"""What sites train on: full masks or a kind of weak label."""
+
+
 class DataSettings(Section):
     """Where the cases come from and how they are divided by patient."""
 
@@ -74,7 +78,7 @@ class SiteSettings(Section):
 
     name: FolderName
     folder: Path | None = None
-    labels: Annotated[str, known_in("kind", "mask")] = "mask"
+    labels: LabelKind = "mask"
 
 
 class AugmentationSettings(Section):
@@ -143,7 +147,7 @@ class EvaluationSettings(Section):
 class EngineSettings(Section):
     """What carries the letters; threads = 0 divides all cores among the workers."""
 
-    name: Literal["local", "flower"] = "local"
+    name: Literal["local"] = "local"
     workers: AtLeastOne = 1
     threads: Count = 0
     device: str = "auto"
@@ -164,9 +168,13 @@ class Choice(Section):
 
 
 class MethodChoice(Choice):
-    """A method, its name in tables and folders, and the finishing pieces after the last round."""
+    """A method, its name in tables and folders, and the finishing pieces after the last round.
+
+    With `labels` every site trains on these instead of its own kind.
+    """
 
     label: str
+    labels: str | None = None
     then: tuple[Choice, ...] = ()
 
 

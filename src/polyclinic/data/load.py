@@ -28,10 +28,12 @@ def load_federation(
     data: DataSettings,
     sites: Sequence[SiteSettings] = (),
     *,
+    labels: str | None = None,
     splits_folder: Path | None = None,
 ) -> list[SiteData]:
     """The sites that the study lists, or all of its source, where a site.toml names its labels.
 
+    With `labels` all of them train on these, whatever their own kind.
     Raises a DataError with every mistake of every site. A split is cut and written only where there
     is none yet: into the site's folder, or below `splits_folder` where that must not be written to.
     """
@@ -39,7 +41,7 @@ def load_federation(
         _read(place.folder, place, task, data, splits_folder)
         if place.folder
         else _draw(place, task, data)
-        for place in places(task, data, sites)
+        for place in places(task, data, sites, labels)
     ]
     names = Counter(site.name for site in loaded)
     twice = [

@@ -21,12 +21,14 @@ class Place:
     kind: str | None
 
 
-def places(task: Task, data: DataSettings, sites: Sequence[SiteSettings]) -> list[Place]:
+def places(
+    task: Task, data: DataSettings, sites: Sequence[SiteSettings], labels: str | None = None
+) -> list[Place]:
     """Every site of the source, or those that are listed; unknown names raise a DataError."""
     if not sites and data.folder:
-        return [Place(None, folder, None) for folder in find_sites(data.folder)]
+        return [Place(None, folder, labels) for folder in find_sites(data.folder)]
     if not sites:
-        return [Place(site.name, None, None) for site in federation(task.name)]
+        return [Place(site.name, None, labels) for site in federation(task.name)]
     common = _common(task, data) if any(site.folder is None for site in sites) else {}
     there = listed(list(common), most=10)
     refuse(
@@ -37,7 +39,9 @@ def places(task: Task, data: DataSettings, sites: Sequence[SiteSettings]) -> lis
             if site.folder is None and site.name not in common
         ]
     )
-    return [Place(site.name, site.folder or common[site.name], site.labels) for site in sites]
+    return [
+        Place(site.name, site.folder or common[site.name], labels or site.labels) for site in sites
+    ]
 
 
 def _common(task: Task, data: DataSettings) -> Mapping[str, Path | None]:

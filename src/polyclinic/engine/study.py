@@ -89,18 +89,27 @@ def run_study(
     runs = runs_of(study, root)
     if not fresh:
         refuse_mistaken_runs(runs, resume=resume)
-    data = load_federation(
-        task_of(study), study.data, study.site, splits_folder=root / slug(study.name) / "splits"
-    )
-    refuse_missing_validation(study, data)
+    data = {
+        labels: load_data(study, labels, splits_folder=root / slug(study.name) / "splits")
+        for labels in dict.fromkeys(choice.labels for choice in study.method)
+    }
     for run in runs:
         with run.folder.lock():
             if fresh:
                 run.folder.clear()
             if not run.folder.finished:
-                for event in perform(run, data):
+                for event in perform(run, data[run.choice.labels]):
                     watch(run, event)
     return runs
+
+
+def load_data(study: Study, labels: str | None, *, splits_folder: Path | None) -> list[SiteData]:
+    """The sites' cases; with `labels` every site trains on these instead of its own kind."""
+    data = load_federation(
+        task_of(study), study.data, study.site, labels=labels, splits_folder=splits_folder
+    )
+    refuse_missing_validation(study, data)
+    return data
 
 
 def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:

@@ -103,14 +103,16 @@ class _TreeFilter(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         values, guide, *tree = ctx.saved_tensors
         gradient = on_host(gradients[0])
-        wants_values, wants_guide, _ = ctx.needs_input_grad
-        return (
-            _on_values(tree, gradient).to(values.device) if wants_values else None,
-            _on_guide(tree, gradient, on_host(values), on_host(guide), ctx.sigma).to(guide.device)
-            if wants_guide
-            else None,
-            None,
-        )
+        on_values, on_guide = torch.empty_like(gradient), None
+        if ctx.needs_input_grad[1]:
+            on_guide = _on_guide(
+                tree, on_host(values), on_host(guide), gradient, on_values, ctx.sigma
+            ).to(guide.device)
+        else:
+            each_image(
+                tree_kernels.values_gradient, *tree, gradient.flatten(2), on_values.flatten(2)
+            )
+        return on_values.to(values.device), on_guide, None
 
 
 def _tree(guide: Tensor, sigma: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -124,20 +126,20 @@ def _tree(guide: Tensor, sigma: float) -> tuple[Tensor, Tensor, Tensor]:
     return order, parent, cost.div_(-sigma).exp_()
 
 
-def _on_values(tree: Sequence[Tensor], gradient: Tensor) -> Tensor:
-    result = torch.empty_like(gradient)
-    each_image(tree_kernels.values_gradient, *tree, gradient.flatten(2), result.flatten(2))
-    return result
-
-
 def _on_guide(
-    tree: Sequence[Tensor], gradient: Tensor, values: Tensor, guide: Tensor, sigma: float
+    tree: Sequence[Tensor],
+    values: Tensor,
+    guide: Tensor,
+    gradient: Tensor,
+    on_values: Tensor,
+    sigma: float,
 ) -> Tensor:
+    """The gradient with respect to the guide; that with respect to the values is filled in."""
     order, parent, weight = tree
-    slope, result = torch.empty_like(weight), torch.empty_like(guide)
-    each_image(tree_kernels.weight_gradient, *tree, values.flatten(2), gradient.flatten(2), slope)
-    slope.mul_(weight).div_(-sigma)
-    each_image(
-        tree_kernels.guide_gradient, order, parent, slope, guide.flatten(2), result.flatten(2)
-    )
-    return result
+    on_cost, on_guide = torch.empty_like(weight), torch.empty_like(guide)
+    maps = (each.flatten(2) for each in (values, gradient, on_values))
+    each_image(tree_kernels.gradients, *tree, *maps, on_cost)
+    on_cost.mul_(weight).div_(-sigma)
+    maps = (each.flatten(2) for each in (guide, on_guide))
+    each_image(tree_kernels.guide_gradient, order, parent, on_cost, *maps)
+    return on_guide

@@ -28,15 +28,15 @@ def average(
     for channel in range(len(values)):
         _gather(values[channel], order, sums[0])
         _add_up(sums, parent, weight)
-        for position in range(order.size):
-            filtered[channel, order[position]] = sums[1, position] / mass[1, position]
+        _divide(sums[1], mass[1])
+        _scatter(sums[1], order, filtered[channel])
 
 
 @njit(cache=True, nogil=True)
 def values_gradient(
-    order: Positions, parent: Positions, weight: Reals, gradient: Reals, result: Reals
+    order: Positions, parent: Positions, weight: Reals, gradient: Reals, on_values: Reals
 ) -> None:
-    """Fill `result` with the gradient of `average` with respect to its values."""
+    """Fill the gradient of `average` with respect to its values alone."""
     mass = np.ones((2, order.size))
     sums = np.empty_like(mass)
     _add_up(mass, parent, weight)
@@ -44,24 +44,24 @@ def values_gradient(
         _gather(gradient[channel], order, sums[0])
         _divide(sums[0], mass[1])
         _add_up(sums, parent, weight)
-        for position in range(order.size):
-            result[channel, order[position]] = sums[1, position]
+        _scatter(sums[1], order, on_values[channel])
 
 
 @njit(cache=True, nogil=True)
-def weight_gradient(
+def gradients(
     order: Positions,
     parent: Positions,
     weight: Reals,
     values: Reals,
     gradient: Reals,
-    result: Reals,
+    on_values: Reals,
+    on_weight: Reals,
 ) -> None:
-    """Fill `result` with the gradient of `average` with respect to the weights of the tree."""
+    """Fill the gradients of `average` with respect to its values and to the tree's weights."""
     mass, on_mass = np.ones((2, order.size)), np.zeros((2, order.size))
     sums, on_sums = np.empty_like(mass), np.empty_like(mass)
     _add_up(mass, parent, weight)
-    result[:] = 0
+    on_weight[:] = 0
     for channel in range(len(values)):
         _gather(values[channel], order, sums[0])
         _add_up(sums, parent, weight)
@@ -70,22 +70,23 @@ def weight_gradient(
         for position in range(order.size):
             on_mass[0, position] -= on_sums[0, position] * sums[1, position] / mass[1, position]
         _add_up(on_sums, parent, weight)
-        _add_slopes(result, sums, on_sums, parent, weight)
+        _scatter(on_sums[1], order, on_values[channel])
+        _add_slopes(on_weight, sums, on_sums, parent, weight)
     _add_up(on_mass, parent, weight)
-    _add_slopes(result, mass, on_mass, parent, weight)
+    _add_slopes(on_weight, mass, on_mass, parent, weight)
 
 
 @njit(cache=True, nogil=True)
 def guide_gradient(
-    order: Positions, parent: Positions, slope: Reals, guide: Reals, result: Reals
+    order: Positions, parent: Positions, on_cost: Reals, guide: Reals, on_guide: Reals
 ) -> None:
-    """Fill `result` (channels × pixels) with the gradient of the guide, given that of the costs."""
-    result[:] = 0
+    """Fill the gradient with respect to the guide (channels × pixels), given that of the costs."""
+    on_guide[:] = 0
     for channel in range(len(guide)):
-        plane, changes = guide[channel], result[channel]
+        plane, changes = guide[channel], on_guide[channel]
         for position in range(1, order.size):
             here, above = order[position], order[parent[position]]
-            change = 2 * slope[position] * (plane[here] - plane[above])
+            change = 2 * on_cost[position] * (plane[here] - plane[above])
             changes[here] += change
             changes[above] -= change
 
@@ -120,6 +121,12 @@ def _add_slopes(
 def _gather(plane: Reals, order: Positions, gathered: Doubles) -> None:
     for position in range(order.size):
         gathered[position] = plane[order[position]]
+
+
+@njit(cache=True, nogil=True)
+def _scatter(gathered: Doubles, order: Positions, plane: Reals) -> None:
+    for position in range(order.size):
+        plane[order[position]] = gathered[position]
 
 
 @njit(cache=True, nogil=True)

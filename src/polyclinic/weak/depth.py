@@ -1,0 +1,58 @@
+"""How deep pixels lie within a region, and a region's connected parts."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from polyclinic.weak.style import Region
+
+Depth = NDArray[np.float64]
+Window = tuple[slice, slice]
+EIGHT = np.ones((3, 3), dtype=bool)  # pixels that touch at a corner are neighbours
+
+
+def depth(
+    region: Region, metric: Literal["euclidean", "chessboard"] = "euclidean", *, edge: bool = True
+) -> Depth:
+    """Distance of the region's pixels to the nearest one outside, 0 elsewhere.
+
+    With `edge`, outside begins beyond the array's border too; without, and with nothing outside,
+    all pixels are equally deep.
+    """
+    if not edge and region.all():
+        return np.ones(region.shape)
+    padded = np.pad(region, 1) if edge else region
+    if metric == "euclidean":
+        distances = ndimage.distance_transform_edt(padded)
+    else:
+        distances = ndimage.distance_transform_cdt(padded, "chessboard")
+    return np.asarray(distances[1:-1, 1:-1] if edge else distances, dtype=np.float64)
+
+
+def deepest(region: Region) -> tuple[int, int]:
+    """Row and column of a deepest pixel of a region that has one, the first of several."""
+    row, column = divmod(int(depth(region).argmax()), region.shape[1])
+    return row, column
+
+
+def parts(
+    region: Region, *, several: bool, around: int = 0
+) -> Iterator[tuple[Window, Region]]:
+    """Each connected part, or all as one: the window of the image that holds it, and it therein.
+
+    The window has `around` pixels more on each side as far as the image goes.
+    """
+    numbers, count = ndimage.label(region, EIGHT) if several else (region.astype(np.int32), 1)
+    for number, found in enumerate(ndimage.find_objects(numbers, count), 1):
+        if found is not None:
+            rows, columns = (slice(max(0, each.start - around), each.stop + around) for each in found)
+            yield (rows, columns), numbers[rows, columns] == number
+
+
+def without_holes(region: Region) -> Region:
+    """The region and all that it encloses; what touches the array's border is not enclosed."""
+    outside, _ = ndimage.label(np.pad(~region, 1, constant_values=True))
+    return np.asarray(outside[1:-1, 1:-1] != outside[0, 0])

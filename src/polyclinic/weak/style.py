@@ -1,0 +1,112 @@
+"""How labels are drawn for a task: every length a share of the image's shorter side.
+
+The shares were measured on the labels that were published for `fundus` (384²) and `octa` (256²),
+so that a label keeps its character at 96² as at 512².
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Mask = NDArray[np.uint8]  # H×W class numbers; in labels also UNLABELLED
+Region = NDArray[np.bool_]  # H×W
+UNLABELLED = 255
+
+
+class TaskLike(Protocol):
+    """What is needed of a task: its name, and its regions as unions of classes."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
+    def regions(self) -> Mapping[str, tuple[int, ...]]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Style:
+    """One task's way of drawing; the defaults suit any task with objects on a background."""
+
+    several: bool = True  # each connected part is an object of its own; else a class is one object
+    outlines: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
+    brush: float = 0.0095  # width of a stroke
+    dot: float = 0.0065  # from a point's middle to its tip
+    inset: float = 0.45  # an object's points lie on the sides of its box shrunk to this share
+    around: float = 0.037  # from an object's box to the points of background
+    core: float = 0.22  # a block leaves out this share of the way from the edge to the middle
+    clearance: float = 0.085  # from an object to the background's block
+    margin: float = 0.098  # from a box to the background's block
+    depth: tuple[float, float] = (0.2, 0.32)  # of a scribble, as share of the way to the middle
+    arcs: bool = True  # scribbles are open at two sides of an object; else closed
+    frame: float = 1.0  # the background's scribble runs midway between objects and this share
+    halo: float = 0.045  # … of the image; objects count as boxes grown by this length
+    boxed: bool = True  # … or, if not, as they are
+
+    def outline(self, number: int) -> tuple[int, ...]:
+        """The classes within the outline that an annotator draws around class `number`."""
+        return self.outlines.get(number, (number,))
+
+
+PLAIN = Style()
+STYLES: Mapping[str, Style] = {
+    "fundus": Style(
+        several=False,
+        outlines={1: (1, 2)},
+        brush=0.0084,
+        dot=0.0052,
+        inset=0.6,
+        around=0.0417,
+        clearance=0.091,
+        depth=(0.3, 0.42),
+        arcs=False,
+        frame=0.68,
+        boxed=False,
+    ),
+    "octa": Style(several=False, brush=0.0115, dot=0.0078, around=0.0352, clearance=0.082),
+    "polyp": PLAIN,
+    "prostate": Style(several=False),
+}
+
+
+def style_of(task: str | TaskLike | None) -> Style:
+    """The style of a task or of a task's name; `PLAIN` for none, or one that nothing is known of.
+
+    A task's regions say which outlines lie within others: the rim's outline holds the cup.
+    """
+    if task is None:
+        return PLAIN
+    if isinstance(task, str):
+        if task not in STYLES:
+            near = get_close_matches(task, STYLES, n=1)
+            hint = f'; did you mean "{near[0]}"?' if near else ""
+            raise ValueError(f'no task "{task}"; there are {", ".join(STYLES)}{hint}')
+        return STYLES[task]
+    return replace(STYLES.get(task.name, PLAIN), outlines=_outlines(task.regions))
+
+
+def side_of(mask: NDArray[Any]) -> int:
+    """The shorter side in pixels, which every length is a share of."""
+    return min(mask.shape)
+
+
+def foreground(mask: Mask) -> list[int]:
+    """The classes present, without background and what is unlabelled."""
+    return [number for number in present(mask) if number]
+
+
+def present(mask: Mask) -> list[int]:
+    """All classes present, in their order."""
+    counts = np.bincount(mask.ravel(), minlength=256)[:UNLABELLED]
+    return [int(number) for number in np.flatnonzero(counts)]
+
+
+def _outlines(regions: Mapping[str, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    """Class → the smallest region that it lies in."""
+    smallest: dict[int, tuple[int, ...]] = {}
+    for classes in sorted(regions.values(), key=len, reverse=True):
+        smallest |= dict.fromkeys(classes, classes)
+    return smallest

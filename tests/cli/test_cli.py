@@ -1,0 +1,181 @@
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from polyclinic.cli import main
+from polyclinic.methods import METHODS
+
+STUDY = """
+name = "first"
+task = { name = "fundus", resolution = 32 }
+[data]
+size = 0.1
+[network]
+name = "unet"
+width = 2
+[[method]]
+name = "fedavg"
+[[method]]
+name = "ditto"
+pull = 0.5
+[training]
+iterations = 1
+batch = 4
+[federation]
+rounds = 1
+[engine]
+threads = 1
+"""
+
+
+@pytest.fixture
+def polyclinic(monkeypatch, capsys):
+    """A function that runs the command line and gives its exit code, output and errors."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["polyclinic", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def study(tmp_path) -> Path:
+    path = tmp_path / "first.toml"
+    path.write_text(STUDY)
+    return path
+
+
+@pytest.fixture
+def site(tmp_path) -> Path:
+    folder = tmp_path / "sites" / "alpha"
+    for part in ("images", "masks"):
+        (folder / part).mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for number in range(6):
+        image = rng.integers(0, 255, (48, 64), dtype=np.uint8)
+        mask = np.zeros((48, 64), dtype=np.uint8)
+        mask[10 : 20 + number, 10:30] = 1
+        Image.fromarray(image).save(folder / "images" / f"{number}.png")
+        Image.fromarray(mask).save(folder / "masks" / f"{number}.png")
+    return folder
+
+
+def test_a_study_runs_from_file_to_report(polyclinic, study, tmp_path):
+    code, out, _ = polyclinic("run", study, "--runs", tmp_path / "runs")
+    assert code == 0
+    assert "round 1/1" in out
+    assert "FedAvg" in out
+    page = tmp_path / "runs" / "first" / "report.html"
+    assert str(page) in out.replace("\n", "")
+    assert "Ditto" in page.read_text()
+    assert (page.parent / "table-dice.csv").exists()
+    code, _, err = polyclinic("run", study, "--runs", tmp_path / "runs")
+    assert code == 2
+    assert "already holds a run" in err
+    code, _, _ = polyclinic("run", study, "--runs", tmp_path / "runs", "--resume")
+    assert code == 0
+    code, out, _ = polyclinic("report", tmp_path / "runs" / "first", "--to", tmp_path / "page.html")
+    assert code == 0
+    assert (tmp_path / "page.html").exists()
+
+
+def test_resume_and_fresh_exclude_each_other(polyclinic, study):
+    code, _, err = polyclinic("run", study, "--resume", "--fresh")
+    assert code == 2
+    assert "give one of them" in err
+
+
+@pytest.mark.parametrize("what", ["methods", "networks", "tasks", "kinds", "metrics"])
+def test_what_exists_is_listed_with_a_line_each(polyclinic, what):
+    code, out, _ = polyclinic("list", what)
+    assert code == 0
+    if what == "methods":
+        assert all(any(line.startswith(name) for line in out.splitlines()) for name in METHODS)
+
+
+def test_listing_something_unknown_names_the_nearest(polyclinic):
+    code, _, err = polyclinic("list", "method")
+    assert code == 2
+    assert "did you mean methods?" in err
+
+
+def test_the_resolved_settings_are_printed_with_overrides(polyclinic, study):
+    code, out, _ = polyclinic(
+        "config", study, "--set", "training.batch=7", "--set", "method.pull=2.0"
+    )
+    assert code == 0
+    settings = tomllib.loads(out)
+    assert settings["training"]["batch"] == 7
+    assert settings["method"][1]["pull"] == 2.0
+    assert settings["training"]["learning_rate"] == 0.01
+
+
+def test_all_mistakes_of_a_study_are_told_at_once(polyclinic, study):
+    study.write_text(
+        STUDY.replace("batch = 4", 'bach = 4\noptimizer = "adm"').replace("ditto", "dito")
+    )
+    code, _, err = polyclinic("config", study)
+    assert code == 2
+    assert "did you mean" in err
+    for word in ("bach", "batch", "adm", "dito", "ditto", str(study.name)):
+        assert word in err
+
+
+def test_a_folder_is_checked_with_a_summary_and_a_contact_sheet(polyclinic, site, tmp_path):
+    sheet = tmp_path / "sheet.png"
+    code, out, _ = polyclinic("data", "check", site.parent, "--task", "octa", "--sheet", sheet)
+    assert code == 0
+    assert "alpha" in out
+    assert "0 mistakes" in out
+    with Image.open(sheet) as drawn:
+        assert drawn.size[0] > 100
+
+
+def test_everything_wrong_with_a_folder_is_told_at_once(polyclinic, site, tmp_path):
+    (site / "masks" / "1.png").unlink()
+    (site / "images" / "2.png").write_bytes(b"not a picture")
+    Image.fromarray(np.full((48, 64), 9, dtype=np.uint8)).save(site / "masks" / "3.png")
+    Image.fromarray(np.zeros((20, 20), dtype=np.uint8)).save(site / "masks" / "4.png")
+    sheet = tmp_path / "sheet.png"
+    code, out, _ = polyclinic("data", "check", site.parent, "--task", "octa", "--sheet", sheet)
+    assert code == 2
+    for word in ("alpha", "1", "2.png", "3.png", "4.png"):
+        assert word in out
+
+
+def test_a_study_on_broken_images_stops_before_training(polyclinic, site, study, tmp_path):
+    (site / "images" / "2.png").write_bytes(b"not a picture")
+    study.write_text(
+        STUDY.replace("size = 0.1", f'source = "{site.parent}"').replace("fundus", "octa")
+    )
+    code, _, err = polyclinic("run", study, "--runs", tmp_path / "runs")
+    assert code == 2
+    assert "alpha" in err
+    assert "2.png" in err
+    assert not (tmp_path / "runs" / "first" / "fedavg").exists()
+
+
+def test_sites_are_imported_into_site_folders(polyclinic, site, tmp_path):
+    code, _, _ = polyclinic("data", "import", site.parent, tmp_path / "new", "--task", "octa")
+    assert code == 0
+    assert (tmp_path / "new" / "alpha" / "cases.csv").exists()
+    code, _, err = polyclinic("data", "import", site.parent, tmp_path / "new", "--task", "otca")
+    assert code == 2
+    assert "octa" in err
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys, polyclinic.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
