@@ -168,12 +168,12 @@ def prepare(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _open_bench(assignment: Assignment, *parts: Any) -> None:
+def _open_bench(assignment: Assignment, *parts: Any) -> None:  # pragma: no cover (in a worker)
     global _bench  # a worker process has exactly one
     *rest, threads = parts
     prepare(threads)
     _bench = Bench(Workplace(assignment, torch.device("cpu")), *rest)
 
 
-def _at_bench(work: str, task: Sequence[Any]) -> Any:
+def _at_bench(work: str, task: Sequence[Any]) -> Any:  # pragma: no cover (in a worker)
     return getattr(_bench, work)(*task)

@@ -57,7 +57,7 @@ def _refuse_different(site: str, weights: Weights, first: str, expected: Weights
 
 
 @intrinsic
-def _pointer(typing_context: Any, address: Any) -> Any:  # noqa: ARG001 (numba's signature)
+def _pointer(typing_context: Any, address: Any) -> Any:  # noqa: ARG001  # pragma: no cover
     """A memory address as a pointer to floats, so that one kernel serves any number of parts."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -1,10 +1,26 @@
 """What training minimises."""
 
+from polyclinic.losses.checks import TensorError
+from polyclinic.losses.gated_crf import gated_crf
+from polyclinic.losses.pseudo_labels import dual_branch_loss, mixed_label, pseudo_dice
 from polyclinic.losses.supervised import (
     LabelError,
     partial_cross_entropy,
     segmentation_loss,
     soft_dice,
 )
+from polyclinic.losses.tree import tree_energy, tree_filter
 
-__all__ = ["LabelError", "partial_cross_entropy", "segmentation_loss", "soft_dice"]
+__all__ = [
+    "LabelError",
+    "TensorError",
+    "dual_branch_loss",
+    "gated_crf",
+    "mixed_label",
+    "partial_cross_entropy",
+    "pseudo_dice",
+    "segmentation_loss",
+    "soft_dice",
+    "tree_energy",
+    "tree_filter",
+]

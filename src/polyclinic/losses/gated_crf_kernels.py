@@ -32,7 +32,7 @@ def window_sums(image: Reals, closeness: Reals, values: Reals, sums: Reals) -> N
     The weight is closeness (radius+1 × 2·radius+1, the lower half of the window) times
     exp(−d²), with d the distance of the two pixels of the image (C×H×W).
     """
-    channels, height, width = image.shape
+    _, height, width = image.shape
     radius = len(closeness) - 1
     weights = np.empty(width, image.dtype)
     powers = np.empty(width, np.float32)
@@ -100,7 +100,7 @@ def _decay_single(squares: Singles, powers: Singles, bits: NDArray[np.int32]) ->
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
-def _exponential_series(x: float) -> float:
+def _exponential_series(x: np.float32) -> np.floating[Any]:
     sixth = TERMS[4] + x * (TERMS[5] + x * TERMS[6])
     return TERMS[0] + x * (TERMS[1] + x * (TERMS[2] + x * (TERMS[3] + x * sixth)))
 

@@ -2,20 +2,21 @@
 
 import numpy as np
 
-from polyclinic.weak.depth import depth, parts
+from polyclinic.weak.depth import parts, square_depth
 from polyclinic.weak.style import UNLABELLED, Mask, Style, foreground, side_of
 
-FARTHEST = 0.8  # of the way to the background's middle, where objects leave little of it
+FARTHEST = 0.75  # of the way to the background's middle, where objects leave little of it
 
 
 def blocks(mask: Mask, _: np.random.Generator, style: Style) -> Mask:
-    """What is left of each class when its edges are taken away."""
+    """What is left of each class when its edges are taken away, of a ring half as much."""
     label = np.full_like(mask, UNLABELLED)
     for number in foreground(mask):
+        edge = style.core * side_of(mask) / (1 if style.outline(number) == (number,) else 2)
         # The image's border is no edge: the object goes on behind it.
         for window, part in parts(mask == number, several=style.several, around=1):
-            depths = depth(part, "chessboard", edge=False)
-            label[window][part & (depths > style.core * depths.max())] = number
-    away = depth(mask == 0, "chessboard", edge=False)
-    label[away > min(style.clearance * side_of(mask), FARTHEST * away.max())] = 0
+            depths = square_depth(part)
+            label[window][part & (depths > min(edge, style.core_share * depths.max()))] = number
+    depths = square_depth(mask == 0)
+    label[depths > min(style.clearance * side_of(mask), FARTHEST * depths.max())] = 0
     return label

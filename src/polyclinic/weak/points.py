@@ -9,6 +9,7 @@ from polyclinic.weak.depth import Window, parts
 from polyclinic.weak.style import UNLABELLED, Mask, Region, Style, foreground, side_of
 
 Bounds = NDArray[np.float64]  # top, bottom, left, right: the first and last rows and columns
+Place = tuple[int, int]  # row and column
 OUTWARDS = np.array([-1.0, 1.0, -1.0, 1.0])
 
 
@@ -26,15 +27,15 @@ def points(mask: Mask, _: np.random.Generator, style: Style) -> Mask:
             region = part & (mask[window] == number)
             if region.any():
                 bounds = _within(part, part & ~region, style.inset)
-                draw_dabs(label[window], region, sides(bounds), number, reach)
+                _draw_dabs(label[window], _sides(bounds), reach, number, region)
     objects = (mask != 0) & (mask != UNLABELLED)
     for window, _part in parts(objects, several=style.several):
-        around = [place for place in sides(_bounds(window) + style.around * side * OUTWARDS)]
-        draw_dabs(label, mask == 0, [each for each in around if _inside(each, mask)], 0, reach)
+        around = _sides(_bounds(window) + style.around * side * OUTWARDS)
+        _draw_dabs(label, [each for each in around if _inside(each, mask)], reach, 0, mask == 0)
     return label
 
 
-def sides(bounds: Bounds) -> list[tuple[int, int]]:
+def _sides(bounds: Bounds) -> list[Place]:
     """The pixels in the middles of the four sides: above, below, left, right."""
     top, bottom, left, right = (round(value) for value in bounds.tolist())
     row, column = (top + bottom) // 2, (left + right) // 2
@@ -47,21 +48,22 @@ def dab_reach(length: float) -> int:
     return min(range(int(length) + 2), key=lambda reach: abs(np.log(_area(reach) / area)))
 
 
-def draw_dabs(
-    label: Mask, region: Region, places: Iterable[tuple[int, int]], number: int, reach: int
-) -> None:
-    """Draw diamonds of the class `number` that reach so far, and only within the region.
+def draw_dab(label: Mask, place: Place, reach: int, number: int, within: Region | None = None) -> None:
+    """Draw a diamond of the class `number`, as far as the image goes and within the region."""
+    rows, columns = (slice(max(0, each - reach), max(0, each + reach + 1)) for each in place)
+    down, right = np.ogrid[rows, columns]
+    diamond = np.abs(down - place[0]) + np.abs(right - place[1]) <= reach
+    there = label[rows, columns]
+    diamond = diamond[: there.shape[0], : there.shape[1]]
+    there[diamond if within is None else diamond & within[rows, columns]] = number
 
-    A place outside the region moves to the region's nearest pixel.
-    """
+
+def _draw_dabs(
+    label: Mask, places: Iterable[Place], reach: int, number: int, region: Region
+) -> None:
+    """Dabs within the region; a place outside of it moves to the region's nearest pixel."""
     for place in places:
-        row, column = place if region[place] else _nearest(region, place)
-        top, left = max(0, row - reach), max(0, column - reach)
-        window = slice(top, row + reach + 1), slice(left, column + reach + 1)
-        rows, columns = np.ogrid[window]
-        rows, columns = rows[: len(label) - top], columns[:, : label.shape[1] - left]
-        diamond = abs(rows - row) + abs(columns - column) <= reach
-        label[window][diamond & region[window]] = number
+        draw_dab(label, place if region[place] else _nearest(region, place), reach, number, region)
 
 
 def _area(reach: float) -> float:
@@ -83,11 +85,11 @@ def _bounds(window: Window) -> Bounds:
     return np.array([rows.start, rows.stop - 1, columns.start, columns.stop - 1], dtype=np.float64)
 
 
-def _inside(place: tuple[int, int], mask: Mask) -> bool:
+def _inside(place: Place, mask: Mask) -> bool:
     return 0 <= place[0] < mask.shape[0] and 0 <= place[1] < mask.shape[1]
 
 
-def _nearest(region: Region, place: tuple[int, int]) -> tuple[int, int]:
+def _nearest(region: Region, place: Place) -> Place:
     found = np.argwhere(region)
     row, column = found[((found - place) ** 2).sum(axis=1).argmin()].tolist()
     return row, column

@@ -37,13 +37,14 @@ class Style:
     dot: float = 0.0065  # from a point's middle to its tip
     inset: float = 0.45  # an object's points lie on the sides of its box shrunk to this share
     around: float = 0.037  # from an object's box to the points of background
-    core: float = 0.22  # a block leaves out this share of the way from the edge to the middle
-    clearance: float = 0.085  # from an object to the background's block
+    core: float = 0.05  # from an object's edge to its block, and at most
+    core_share: float = .36  # … this share of the way to its middle
+    clearance: float = 0.088  # from an object to the background's block
     margin: float = 0.098  # from a box to the background's block
-    depth: tuple[float, float] = (0.2, 0.32)  # of a scribble, as share of the way to the middle
+    depth: tuple[float, float] = (0.016, 0.03)  # of a scribble within an object
     arcs: bool = True  # scribbles are open at two sides of an object; else closed
-    frame: float = 1.0  # the background's scribble runs midway between objects and this share
-    halo: float = 0.045  # … of the image; objects count as boxes grown by this length
+    frame: float = 0.95  # the background's scribble runs midway between objects and this share
+    halo: float = 0.06  # … of the image; objects count as boxes grown by this length
     boxed: bool = True  # … or, if not, as they are
 
     def outline(self, number: int) -> tuple[int, ...]:
@@ -60,13 +61,23 @@ STYLES: Mapping[str, Style] = {
         dot=0.0052,
         inset=0.6,
         around=0.0417,
-        clearance=0.091,
-        depth=(0.3, 0.42),
+        core=0.0215,
+        core_share=0.75,
+        clearance=0.092,
+        depth=(0.024, 0.045),
         arcs=False,
         frame=0.68,
         boxed=False,
     ),
-    "octa": Style(several=False, brush=0.0115, dot=0.0078, around=0.0352, clearance=0.082),
+    "octa": Style(
+        several=False,
+        brush=0.0115,
+        dot=0.0078,
+        around=0.0352,
+        clearance=0.083,
+        frame=0.9,
+        halo=0.098,
+    ),
     "polyp": PLAIN,
     "prostate": Style(several=False),
 }

@@ -1,0 +1,68 @@
+"""Pseudo labels from two predictions of the same images, mixed at random, for any method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from polyclinic.losses.checks import map_mistakes, refuse
+from polyclinic.losses.supervised import UNLABELLED, partial_cross_entropy, soft_dice
+
+LOW, HIGH = 0.7, 1.0  # the first prediction's share, drawn anew for each batch
+
+
+def dual_branch_loss(
+    first: Tensor,
+    second: Tensor,
+    label: Tensor,
+    weight: float = 0.5,
+    low: float = LOW,
+    high: float = HIGH,
+    rng: torch.Generator | None = None,
+    ignore: int = UNLABELLED,
+) -> Tensor:
+    """Give the mean partial cross entropy of two branches' logits plus weight · `pseudo_dice`."""
+    entropies = [partial_cross_entropy(logits, label, ignore) for logits in (first, second)]
+    pseudo = pseudo_dice(first.softmax(1), second.softmax(1), low, high, rng)
+    return (entropies[0] + entropies[1]) / 2 + weight * pseudo
+
+
+def pseudo_dice(
+    first: Tensor,
+    second: Tensor,
+    low: float = LOW,
+    high: float = HIGH,
+    rng: torch.Generator | None = None,
+) -> Tensor:
+    """Give the mean of both predictions' squared soft Dice losses against their `mixed_label`."""
+    label = mixed_label(first, second, low, high, rng)
+    return (soft_dice(first, label) + soft_dice(second, label)) / 2
+
+
+def mixed_label(
+    first: Tensor,
+    second: Tensor,
+    low: float = LOW,
+    high: float = HIGH,
+    rng: torch.Generator | None = None,
+) -> Tensor:
+    """Give the likeliest classes (bytes, N×H×W) of a mixture of two predictions (N×K×H×W).
+
+    The first one's share is drawn once for the batch, evenly between low and high, from the
+    generator (torch's own where there is none). Every pixel gets a class; no gradient passes.
+    """
+    refuse("mixed_label", _mistakes(first, second, low, high))
+    place = rng.device if rng else "cpu"
+    share = torch.empty((), dtype=torch.float64, device=place).uniform_(low, high, generator=rng)
+    mixture = torch.lerp(second.detach(), first.detach(), share.item())
+    return mixture.argmax(1).to(torch.uint8)
+
+
+def _mistakes(first: Tensor, second: Tensor, low: float, high: float) -> Iterator[str]:
+    yield from map_mistakes(first=first, second=second)
+    if first.shape[1:2] != second.shape[1:2]:
+        yield "the two predictions differ in their number of classes"
+    if not 0 <= low <= high <= 1:
+        yield f"the share should satisfy 0 ≤ low ≤ high ≤ 1, not low {low} and high {high}"
