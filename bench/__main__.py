@@ -6,7 +6,7 @@ from importlib import import_module
 
 from polyclinic.cli import ENVIRONMENT
 
-BENCHES = ("step", "federation", "mixing", "metrics", "data", "synthetic", "memory")
+BENCHES = ("step", "federation", "mixing", "metrics", "data", "synthetic", "losses", "memory")
 
 
 def main() -> None:

@@ -61,9 +61,9 @@ def test_a_kept_split_that_does_not_fit_any_more_is_a_mistake(source):
 
 
 def test_the_labels_a_site_says_it_has_must_be_there(source):
-    (source / "alpha" / "site.toml").write_text('labels = "point"')
+    (source / "alpha" / "site.toml").write_text('labels = "dots"')
 
-    assert 'no labels of kind "point"' in check_folder(source, FUNDUS).mistakes[0]
+    assert 'no labels of kind "dots"' in check_folder(source, FUNDUS).mistakes[0]
 
 
 def test_every_kind_of_label_is_checked(source):

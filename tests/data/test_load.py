@@ -3,12 +3,12 @@ import pytest
 import torch
 from PIL import Image
 
-from polyclinic import weak
 from polyclinic.config import DataSettings, SiteSettings
 from polyclinic.data.errors import DataError
 from polyclinic.data.load import load_federation
 from polyclinic.data.synthetic import federation
 from polyclinic.data.tasks import TASKS
+from polyclinic.weak import KINDS, Kind
 from tests.data.folders import write_labels, write_listing, write_picture, write_site
 
 FUNDUS = TASKS["fundus"].with_resolution(32)
@@ -178,10 +178,10 @@ def test_an_unavailable_kind_says_what_there_is(source):
 
 
 def test_labels_are_made_from_masks_where_there_are_no_files(source, monkeypatch):
-    def dots(mask, rng):
+    def dots(mask, rng, style):
         return np.where(rng.random(mask.shape) < 0.5, mask, 255).astype(np.uint8)
 
-    monkeypatch.setitem(weak.KINDS, "dots", dots)
+    monkeypatch.setitem(KINDS, "dots", Kind(dots, "every other pixel", "much"))
     listed = SiteSettings(name="alpha", labels="dots")
 
     (first,), (again,) = load(source, listed), load(source, listed)
@@ -192,17 +192,39 @@ def test_labels_are_made_from_masks_where_there_are_no_files(source, monkeypatch
     assert not first.train.labels[0].equal(first.train.labels[1])
 
 
-def test_labels_cannot_be_made_without_a_mask(source, monkeypatch):
-    monkeypatch.setitem(weak.KINDS, "dots", lambda mask, rng: mask)
+def test_labels_cannot_be_made_without_a_mask(source):
     folder = source / "alpha"
     rows = [(f"{n:02d}", "", "val" if n == 8 else "test" if n == 9 else "train") for n in range(10)]
     write_listing(folder, rows)
     write_labels(folder, "point", only=3)
     (folder / "masks" / "02.png").unlink()
 
-    assert mistakes(source, SiteSettings(name="alpha", labels="dots")) == (
-        "site alpha: no mask to make a dots label from for 02",
+    assert mistakes(source, SiteSettings(name="alpha", labels="block")) == (
+        "site alpha: no mask to make a block label from for 02",
     )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_made_at_the_resolution_that_training_sees(tmp_path, kind):
+    write_site(tmp_path / "alpha", 5, side=96)
+    (site,) = load(tmp_path, SiteSettings(name="alpha", labels=kind))
+
+    assert site.kind == kind
+    assert site.train.labels.shape == site.train.masks.shape
+    for label, mask in zip(site.train.labels, site.train.masks, strict=True):
+        assert set(mask.unique().tolist()) <= set(label.unique().tolist())
+
+
+def test_drawn_sites_train_on_weak_labels_too():
+    sites = federation("fundus")
+    listed = [
+        SiteSettings(name=site.name, labels=kind) for site, kind in zip(sites, KINDS, strict=False)
+    ]
+
+    loaded = load_federation(FUNDUS, DataSettings(size=0.05), listed)
+    assert [site.kind for site in loaded] == [site.labels for site in listed]
+    for site in loaded:
+        assert not site.train.labels.equal(site.train.masks)
 
 
 def test_a_site_without_masks_trains_on_its_labels(source):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from polyclinic.data import boxes
 from polyclinic.data.cases import UNLABELLED
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.folder import CaseFiles
@@ -75,11 +76,23 @@ def read_content(case: CaseFiles, task: Task, kinds: Sequence[str]) -> Content:
         content.mask = _classes(content, case.mask, ("mask",), range(len(task.classes)), task)
     for kind in kinds:
         if kind in case.labels:
-            allowed = (*range(len(task.classes)), UNLABELLED)
-            label = _classes(content, case.labels[kind], (kind, "label"), allowed, task)
+            label = _label(content, case.labels[kind], kind, task)
             if label is not None:
                 content.labels[kind] = label
     return content
+
+
+def _label(content: Content, file: Path, kind: str, task: Task) -> Mask | None:
+    if file.suffix.lower() != boxes.SUFFIX:
+        allowed = (*range(len(task.classes)), UNLABELLED)
+        return _classes(content, file, (kind, "label"), allowed, task)
+    try:
+        # Without an image, which is a mistake already, nothing is known of its size.
+        image = content.image is not None
+        return boxes.read_boxed_label(file, kind, content.size, task) if image else None
+    except UnreadableError as error:
+        content.mistakes.append((file, str(error)))
+        return None
 
 
 def _classes(

@@ -3,12 +3,14 @@
 A site folder holds `images/`, `masks/` and/or `labels/<kind>/`, one file per case and the case's
 name as file name, optionally `cases.csv` (case, patient, split) and `site.toml`. Folders divided
 into `train/images/`, `test/images/`, … with `weak/<kind>/` beside them are read just as well.
+Kinds of label that boxes make may have their boxes instead, as `<case>.csv`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from polyclinic.data.boxes import SUFFIX, made_of_boxes
 from polyclinic.data.errors import DataError, Findings, listed
 from polyclinic.data.readers import SUFFIXES, datasets
 from polyclinic.data.tables import SPLITS, About, Row, read_about, read_cases
@@ -98,7 +100,7 @@ def _cases(part: Path, split: str | None, mistakes: Findings) -> list[CaseFiles]
         for kind in sorted((part / name).iterdir())
         if kind.is_dir()
     ]
-    labels = {kind.name: _files(kind, mistakes) for kind in kinds}
+    labels = {kind.name: _files(kind, mistakes, boxes=made_of_boxes(kind.name)) for kind in kinds}
     for files in (masks, *labels.values()):
         for name in sorted(files.keys() - images.keys()):
             mistakes.add(f"there is no image {name} to it", files[name])
@@ -114,14 +116,15 @@ def _cases(part: Path, split: str | None, mistakes: Findings) -> list[CaseFiles]
     return cases
 
 
-def _files(folder: Path, mistakes: Findings) -> dict[str, Path]:
+def _files(folder: Path, mistakes: Findings, *, boxes: bool = False) -> dict[str, Path]:
     """The readable files of a folder by case, in the order of their names."""
     files: dict[str, Path] = {}
+    known = (*SUFFIXES, SUFFIX) if boxes else SUFFIXES
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.name.startswith(".") or path.name == "Thumbs.db":
             continue
-        if path.suffix.lower() not in SUFFIXES:
-            mistakes.add(f"is of no known type; known are {', '.join(SUFFIXES)}", path)
+        if path.suffix.lower() not in known:
+            mistakes.add(f"is of no known type; known are {', '.join(known)}", path)
         elif path.stem in files:
             mistakes.add(f"is a second file of case {path.stem}", path)
         else:

@@ -9,7 +9,8 @@ from polyclinic.data.contents import Mask
 from polyclinic.data.errors import Findings, listed, nearest
 from polyclinic.data.folder import SiteFolder
 from polyclinic.data.seeds import generator
-from polyclinic.weak import KINDS
+from polyclinic.data.tasks import Task
+from polyclinic.weak import KINDS, weaken
 
 
 def check_labels(
@@ -47,14 +48,11 @@ def check_kind(kind: str, files: tuple[str, ...], mistakes: Findings) -> None:
         )
 
 
-def chosen_label(
-    kind: str, mask: Mask, own: Mask | None, *, seed: int, site: str, case: str
-) -> Mask:
-    """The mask itself, the case's own label, one made from the mask, or nothing labelled."""
-    if kind == "mask":
-        return mask
-    if own is not None:
-        return own
-    if kind in KINDS and not (mask == UNLABELLED).all():
-        return KINDS[kind](mask, generator(seed, "label", kind, site, case))
-    return np.full_like(mask, UNLABELLED)
+def made_label(mask: Mask, kind: str, task: Task, *, seed: int, site: str, case: str) -> Mask:
+    """A label of this kind out of a mask, the same for the same seed, site and case.
+
+    It is made at the mask's own size: a label drawn large and made small would lose its thin lines.
+    """
+    if (mask == UNLABELLED).all():
+        return np.full_like(mask, UNLABELLED)
+    return weaken(mask, kind, generator(seed, "label", kind, site, case), task)

@@ -14,7 +14,7 @@ from polyclinic.data.contents import Content, Mask, normalisation, read_contents
 from polyclinic.data.cutting import Rule
 from polyclinic.data.errors import Findings, refuse
 from polyclinic.data.folder import SiteFolder, read_site
-from polyclinic.data.labels import check_kind, check_labels, chosen_label
+from polyclinic.data.labels import check_kind, check_labels, made_label
 from polyclinic.data.places import Place, places
 from polyclinic.data.readers import Array
 from polyclinic.data.splits import Splits, splits_of
@@ -70,6 +70,7 @@ class _Loaded:
     cases: tuple[_Case, ...]
     splits: Splits
     mistakes: tuple[str, ...]
+    made: bool  # its labels are made from its masks, because it has none of this kind
 
 
 def _draw(place: Place, task: Task, data: DataSettings) -> _Loaded:
@@ -81,7 +82,7 @@ def _draw(place: Place, task: Task, data: DataSettings) -> _Loaded:
     drawn = draw_site(task.name, name, resolution=task.resolution, seed=data.seed, size=data.size)
     cases = map(_Case, drawn.names, drawn.patients, drawn.images, drawn.masks)
     splits = Splits(dict(zip(drawn.names, drawn.splits, strict=True)))
-    return _Loaded(name, kind, tuple(cases), splits, tuple(mistakes.lines))
+    return _Loaded(name, kind, tuple(cases), splits, tuple(mistakes.lines), kind != "mask")
 
 
 def _read(
@@ -106,7 +107,8 @@ def _read(
         for content in contents
         if content.image is not None
     )
-    return _Loaded(site.name, kind, tuple(cases), splits, tuple(mistakes.lines))
+    made = kind not in ("mask", *site.kinds)
+    return _Loaded(site.name, kind, tuple(cases), splits, tuple(mistakes.lines), made)
 
 
 def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings) -> None:
@@ -144,10 +146,7 @@ def _cases(cases: Sequence[_Case], site: _Loaded, task: Task, seed: int) -> Case
     side = task.resolution
     unknown = np.full((side, side), UNLABELLED, dtype=np.uint8)
     masks = [unknown if case.mask is None else case.mask for case in cases]
-    labels = [
-        chosen_label(site.kind, mask, case.own, seed=seed, site=site.name, case=case.name)
-        for case, mask in zip(cases, masks, strict=True)
-    ]
+    labels = [_label(case, mask, site, task, seed) for case, mask in zip(cases, masks, strict=True)]
     images = _stacked([case.image for case in cases], (task.channels, side, side))
     offset, scale = normalisation(images, task.normalisation)
     return Cases(
@@ -160,6 +159,14 @@ def _cases(cases: Sequence[_Case], site: _Loaded, task: Task, seed: int) -> Case
         scale=torch.from_numpy(scale),
         spacing=torch.tensor([case.spacing for case in cases], dtype=torch.float64).view(-1, 2),
     )
+
+
+def _label(case: _Case, mask: Mask, site: _Loaded, task: Task, seed: int) -> Mask:
+    if site.kind == "mask":
+        return mask
+    if site.made:
+        return made_label(mask, site.kind, task, seed=seed, site=site.name, case=case.name)
+    return np.full_like(mask, UNLABELLED) if case.own is None else case.own
 
 
 def _stacked(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:

@@ -17,10 +17,13 @@ TILE, GAP, LINE = 224, 12, 22  # pixels
 PAPER, INK, GREY = (255, 255, 255), (25, 25, 25), (110, 110, 110)
 
 
-def contact_sheet(folder: Path, task: Task, path: Path, *, per_site: int = 6) -> None:
+def contact_sheet(
+    folder: Path, task: Task, path: Path, *, per_site: int = 6, kind: str | None = None
+) -> None:
     """Write a PNG with `per_site` cases of every site in `folder`, spread evenly over its cases.
 
-    A case without a mask shows its first label as tinted pixels; what cannot be read stays empty.
+    Labels of a `kind` show as tinted pixels, where none is given only of cases without a mask, and
+    then their first; what cannot be read stays empty.
     """
     sites = [read_site(each) for each in find_sites(folder)]
     columns = max(1, min(per_site, max(len(site.cases) for site in sites)))
@@ -28,36 +31,40 @@ def contact_sheet(folder: Path, task: Task, path: Path, *, per_site: int = 6) ->
     sheet = Image.new("RGB", (GAP + columns * (TILE + GAP), GAP + LINE + len(sites) * row), PAPER)
     _write_legend(sheet, task)
     for number, site in enumerate(sites):
-        _draw_row(sheet, site, task, columns, top=GAP + LINE + number * row)
+        _draw_row(sheet, site, task, columns, top=GAP + LINE + number * row, kind=kind)
     path.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(path)
 
 
-def _draw_row(sheet: Image.Image, site: SiteFolder, task: Task, columns: int, *, top: int) -> None:
+def _draw_row(
+    sheet: Image.Image, site: SiteFolder, task: Task, columns: int, *, top: int, kind: str | None
+) -> None:
     draw = ImageDraw.Draw(sheet)
-    draw.text((GAP, top), _caption(site), INK, ImageFont.load_default(15))
-    for column, content in enumerate(read_contents(_spread(site.cases, columns), task, site.kinds)):
+    draw.text((GAP, top), _caption(site, kind), INK, ImageFont.load_default(15))
+    cases = [case for case in site.cases if kind is None or kind in case.labels]
+    kinds = (kind,) if kind else site.kinds
+    for column, content in enumerate(read_contents(_spread(cases, columns), task, kinds)):
         left = GAP + column * (TILE + GAP)
         if content.image is not None:
-            sheet.paste(_tile(content, task), (left, top + LINE))
+            sheet.paste(_tile(content, task, tinted=bool(kind)), (left, top + LINE))
         name = _shortened(content.case.name, draw)
         draw.text((left, top + LINE + TILE + 2), name, GREY, ImageFont.load_default(12))
 
 
-def _tile(content: Content, task: Task) -> Image.Image:
+def _tile(content: Content, task: Task, *, tinted: bool) -> Image.Image:
     """The case, its longer side TILE pixels, on grey."""
     assert content.image is not None
     high, wide = content.size
     scale = TILE / max(high, wide)
-    picture = Image.fromarray(as_picture(content.image))
+    picture = as_picture(content.image)
+    # Before the picture becomes small, because thin labels would break.
+    for label in list(content.labels.values())[:1] if tinted or content.mask is None else ():
+        picture = draw_label(picture, label, len(task.classes))
     size = (max(1, round(wide * scale)), max(1, round(high * scale)))
-    pixels = np.asarray(picture.resize(size, Image.Resampling.LANCZOS))
+    pixels = np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.LANCZOS))
     if content.mask is not None:
         for (_, classes), colour in zip(task.regions.items(), COLOURS, strict=False):
             pixels = draw_contours(pixels, np.isin(content.mask, classes), colour)
-    else:
-        for label in list(content.labels.values())[:1]:
-            pixels = draw_label(pixels, label, len(task.classes))
     tile = Image.new("RGB", (TILE, TILE), (225, 225, 225))
     tile.paste(Image.fromarray(pixels), ((TILE - size[0]) // 2, (TILE - size[1]) // 2))
     return tile
@@ -70,10 +77,11 @@ def _spread(cases: Sequence[CaseFiles], count: int) -> list[CaseFiles]:
     return [cases[place] for place in places]
 
 
-def _caption(site: SiteFolder) -> str:
+def _caption(site: SiteFolder, kind: str | None) -> str:
     splits = Counter(case.split for case in site.cases)
     parts = [f"{splits[split]} {split}" for split in SPLITS if splits[split]]
-    return " · ".join((site.name, f"{len(site.cases)} cases", *parts))
+    labels = [f"{kind} labels"] if kind else []
+    return " · ".join((site.name, f"{len(site.cases)} cases", *parts, *labels))
 
 
 def _write_legend(sheet: Image.Image, task: Task) -> None:

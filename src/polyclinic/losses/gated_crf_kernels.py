@@ -43,27 +43,21 @@ def window_sums(image: Reals, closeness: Reals, values: Reals, sums: Reals) -> N
             first = max(-radius, 1 - width) if down else 1
             for right in range(first, min(radius, width - 1) + 1):
                 start, stop = max(0, -right), min(width, width - right)
-                near = image[:, row, start:stop]
-                far = image[:, row + down, start + right : stop + right]
+                here, there = slice(start, stop), slice(start + right, stop + right)
                 weight = weights[: stop - start]
-                _squares(near, far, weight)
+                weight[:] = 0
+                for channel in range(len(image)):
+                    _add_squares(
+                        weight, image[channel, row, here], image[channel, row + down, there]
+                    )
                 if image.itemsize == 4:
                     _decay_single(weight, powers[: stop - start], bits[: stop - start])
                 else:
                     _decay_double(weight)
                 _scale(weight, closeness[down, right + radius])
                 for channel in range(len(values)):
-                    here = slice(start, stop)
-                    there = slice(start + right, stop + right)
                     _add(sums[channel, row, here], weight, values[channel, row + down, there])
                     _add(sums[channel, row + down, there], weight, values[channel, row, here])
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def _squares(near: Reals, far: Reals, squares: Reals) -> None:
-    squares[:] = 0
-    for channel in range(len(near)):
-        _add_squares(squares, near[channel], far[channel])
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})

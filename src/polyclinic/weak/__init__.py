@@ -1,38 +1,104 @@
-"""Weak labels made from full masks: `weaken(mask, "scribble", rng, task="fundus")`."""
+"""Weak labels out of full masks: `weaken(mask, "scribble", rng, task="fundus")`.
 
-from collections.abc import Mapping
+A label has the mask's size: class numbers where something is labelled, 255 where nothing is.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
 import numpy as np
 
 from polyclinic.weak.blocks import blocks
-from polyclinic.weak.boxed import box, box_block, box_scribble, rotated_box, rotated_box_block
+from polyclinic.weak.boxed import as_blocks, as_scribbles, boxed, filled
+from polyclinic.weak.boxes import Box, Shape
 from polyclinic.weak.depth import deepest
 from polyclinic.weak.kind import Kind
 from polyclinic.weak.points import points
+from polyclinic.weak.released import PRESETS
 from polyclinic.weak.scribbles import ragged_scribbles, scribbles
 from polyclinic.weak.style import UNLABELLED, Mask, TaskLike, present, style_of
 
+__all__ = ["KINDS", "PRESETS", "UNLABELLED", "Box", "Kind", "label_boxes", "weaken"]
+
 KINDS: dict[str, Kind] = {
-    "point": Kind(points, "four dabs in each object and four around it", "8 clicks"),
-    "scribble": Kind(scribbles, "a stroke inside", "8"),
-    "scribble2": Kind(ragged_scribbles, "a stroke inside", "8"),
-    "block": Kind(blocks, "b", "8"),
-    "box": Kind(box, "b", "8"),
-    "rotated-box": Kind(rotated_box, "b", "8"),
-    "box-block": Kind(box_block, "b", "8"),
-    "box-scribble": Kind(box_scribble, "b", "8"),
-    "rotated-box-block": Kind(rotated_box_block, "b", "8"),
+    "point": Kind(points, "four dabs inside an object and four around it", "8 clicks"),
+    "scribble": Kind(scribbles, "a stroke inside an object and one around it", "2 strokes"),
+    "scribble2": Kind(ragged_scribbles, "the same in a ragged, broken line", "2 quick strokes"),
+    "block": Kind(blocks, "all but a wide seam along the outline", "2 rough outlines"),
+    "box": boxed(filled, "an upright box, filled, on background"),
+    "rotated-box": boxed(filled, "the tightest of all turned boxes, filled", turned=True),
+    "box-block": boxed(as_blocks, "a box's central third, and background well off the box"),
+    "box-scribble": boxed(as_scribbles, "scribbles as in the ellipse that a box holds"),
+    "rotated-box-block": boxed(as_blocks, "the same as box-block in a turned box", turned=True),
 }
 
 
-def weaken(mask: Mask, kind: str, rng: np.random.Generator, task: str | TaskLike | None = None) -> Mask:
-    label = KINDS[kind].draw(mask, rng, style_of(task))
-    return _completed(label, mask)
+def weaken(
+    mask: Mask,
+    kind: str,
+    rng: np.random.Generator,
+    task: str | TaskLike | None = None,
+    *,
+    preset: str | None = None,
+) -> Mask:
+    """The label of this kind that an annotator would have drawn instead of the mask.
 
-
-def _completed(label: Mask, mask: Mask) -> Mask:
-    """The label with a pixel of each class that the mask has."""
-    for number in set(present(mask)) - set(present(label)):
-        label[deepest(mask == number)] = number
+    Every class of the mask has a pixel in it. Labelled pixels agree with the mask; those of boxes
+    and of what is made from boxes agree with the box. A preset gives published pixels instead, with
+    their accidents; `PRESETS` has the tasks and kinds that it knows.
+    """
+    mask = _checked(mask)
+    _kind(kind)
+    if preset is None:
+        label = KINDS[kind].draw(mask, rng, style_of(task))
+    else:
+        label = _preset(preset, kind, task)(mask)
+    label[mask == UNLABELLED] = UNLABELLED
+    # Again, because the one pixel of a class may take the place of another's that boxes put there.
+    while missing := set(present(mask)) - set(present(label)):
+        for number in missing:
+            label[deepest(mask == number)] = number
     return label
+
+
+def label_boxes(
+    boxes: Sequence[Box],
+    shape: Shape,
+    kind: str,
+    rng: np.random.Generator,
+    task: str | TaskLike | None = None,
+) -> Mask:
+    """The label of this kind out of an annotator's own boxes; only kinds with "box" have one."""
+    convert = _kind(kind).convert
+    if convert is None:
+        possible = ", ".join(name for name, each in KINDS.items() if each.convert)
+        raise ValueError(f'boxes make no label of kind "{kind}"; they make {possible}')
+    return convert(boxes, shape, rng, style_of(task))
+
+
+def _kind(name: str) -> Kind:
+    if name not in KINDS:
+        raise ValueError(f'no kind "{name}"; there are {_choice(name, KINDS)}')
+    return KINDS[name]
+
+
+def _preset(name: str, kind: str, task: str | TaskLike | None) -> Callable[[Mask], Mask]:
+    if name not in PRESETS:
+        raise ValueError(f'no preset "{name}"; there are {_choice(name, PRESETS)}')
+    known = PRESETS[name]
+    about = task if isinstance(task, str) or task is None else task.name
+    if (about or "", kind) not in known:
+        there = ", ".join(f"{each} of {other}" for each, other in known)
+        raise ValueError(f'preset "{name}" knows {there}; not {about} of {kind}')
+    return known[about or "", kind]
+
+
+def _checked(mask: Mask) -> Mask:
+    if mask.ndim != 2 or not mask.size or mask.dtype != np.uint8:
+        raise ValueError(f"a mask is H×W and uint8, not {mask.dtype} of shape {mask.shape}")
+    return np.ascontiguousarray(mask)
+
+
+def _choice(name: str, allowed: Iterable[str]) -> str:
+    near = get_close_matches(name, list(allowed), n=1)
+    return ", ".join(allowed) + (f'; did you mean "{near[0]}"?' if near else "")

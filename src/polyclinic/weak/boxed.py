@@ -5,55 +5,40 @@ from collections.abc import Sequence
 import numpy as np
 
 from polyclinic.weak.boxes import Box, Shape, find_boxes
+from polyclinic.weak.kind import Convert, Kind
 from polyclinic.weak.scribbles import scribbles
 from polyclinic.weak.style import UNLABELLED, Mask, Region, Style
 
 THIRD = 1 / 3
 
 
-def box(mask: Mask, _: np.random.Generator, style: Style) -> Mask:
-    """Upright boxes, filled."""
-    return filled(find_boxes(mask, style), mask.shape)
+def boxed(convert: Convert, summary: str, *, turned: bool = False) -> Kind:
+    """The kind that finds a mask's boxes, upright or turned, and converts them."""
+
+    def draw(mask: Mask, rng: np.random.Generator, style: Style) -> Mask:
+        return convert(find_boxes(mask, style, turned=turned), mask.shape, rng, style)
+
+    return Kind(draw, summary, "3 clicks" if turned else "2 clicks", convert)
 
 
-def rotated_box(mask: Mask, _: np.random.Generator, style: Style) -> Mask:
-    """Boxes of the smallest area, filled."""
-    return filled(find_boxes(mask, style, turned=True), mask.shape)
-
-
-def box_block(mask: Mask, _: np.random.Generator, style: Style) -> Mask:
-    """Blocks out of upright boxes."""
-    return as_blocks(find_boxes(mask, style), mask.shape, style)
-
-
-def rotated_box_block(mask: Mask, _: np.random.Generator, style: Style) -> Mask:
-    """Blocks out of turned boxes."""
-    return as_blocks(find_boxes(mask, style, turned=True), mask.shape, style)
-
-
-def box_scribble(mask: Mask, rng: np.random.Generator, style: Style) -> Mask:
-    """Scribbles within the ellipses of upright boxes."""
-    return as_scribbles(find_boxes(mask, style), mask.shape, rng, style)
-
-
-def filled(boxes: Sequence[Box], shape: Shape) -> Mask:
+def filled(boxes: Sequence[Box], shape: Shape, _: np.random.Generator, __: Style) -> Mask:
     """Each box filled with its class, smaller ones on top, on background."""
     label = np.zeros(shape, dtype=np.uint8)
-    for each in _larger_first(boxes):
-        label[each.inside(shape)] = each.number
+    for box in _larger_first(boxes):
+        label[box.inside(shape)] = box.number
     return label
 
 
-def as_blocks(boxes: Sequence[Box], shape: Shape, style: Style) -> Mask:
+def as_blocks(boxes: Sequence[Box], shape: Shape, _: np.random.Generator, style: Style) -> Mask:
     """The central third of each box, and background where no grown box reaches.
 
     Where another box lies within an outline, the middle third of the way between their ellipses.
     """
     label = np.full(shape, UNLABELLED, dtype=np.uint8)
     label[_beyond(boxes, shape, style.margin * min(shape))] = 0
-    for each in _larger_first(boxes):
-        inner = _within(each, boxes, style)
-        label[_between(each, inner, shape) if inner else _core(each, shape)] = each.number
+    for box in _larger_first(boxes):
+        inner = _largest_within(box, boxes, style)
+        label[_between(box, inner, shape) if inner else _core(box, shape)] = box.number
     return label
 
 
@@ -62,41 +47,39 @@ def as_scribbles(
 ) -> Mask:
     """Scribbles as if each object were the ellipse that its box holds."""
     ellipses = np.zeros(shape, dtype=np.uint8)
-    for each in _larger_first(boxes):
-        ellipses[each.radius(shape) <= 1] = each.number
-        ellipses[each.middle(shape)] = each.number
+    for box in _larger_first(boxes):
+        ellipses[box.radius(shape) <= 1] = box.number
+        ellipses[box.middle(shape)] = box.number
     label = scribbles(ellipses, rng, style)
     label[(label == 0) & ~_beyond(boxes, shape, 0)] = UNLABELLED
     return label
 
 
 def _larger_first(boxes: Sequence[Box]) -> list[Box]:
-    return sorted(boxes, key=lambda each: -each.height * each.width)
+    return sorted(boxes, key=lambda box: -box.height * box.width)
 
 
 def _beyond(boxes: Sequence[Box], shape: Shape, margin: float) -> Region:
-    """Pixels that are outside all boxes grown by `margin`, or by less where that leaves none."""
-    beyond = np.ones(shape, dtype=bool)
-    for less in (margin, margin / 2, margin / 4, 0):
+    """Pixels outside all boxes grown by `margin`, or by less where that leaves none."""
+    for less in (margin, margin / 2, margin / 4, 0.0):
         beyond = np.ones(shape, dtype=bool)
-        for each in boxes:
-            beyond &= ~each.inside(shape, margin=less)
+        for box in boxes:
+            beyond &= ~box.inside(shape, margin=less)
         if beyond.any():
             break
     return beyond
 
 
-def _within(outer: Box, boxes: Sequence[Box], style: Style) -> Box | None:
-    """The largest box of another class that belongs within the outline of this one."""
+def _largest_within(outer: Box, boxes: Sequence[Box], style: Style) -> Box | None:
+    """The largest box of another class that an outline of this class holds, if there is one."""
     classes = set(style.outline(outer.number)) - {outer.number}
-    place = (abs(each.row - outer.row) < outer.height / 2 for each in boxes)
-    inner = [each for each, near in zip(boxes, place, strict=True) if near and each.number in classes]
-    return max(inner, key=lambda each: each.height * each.width, default=None)
+    inner = [box for box in boxes if box.number in classes and outer.holds(box.row, box.column)]
+    return max(inner, key=lambda box: box.height * box.width, default=None)
 
 
-def _core(each: Box, shape: Shape) -> Region:
-    core = each.inside(shape, share=THIRD)
-    core[each.middle(shape)] = True
+def _core(box: Box, shape: Shape) -> Region:
+    core = box.inside(shape, share=THIRD)
+    core[box.middle(shape)] = True
     return core
 
 

@@ -37,7 +37,7 @@ class Box:
     def radius(self, shape: Shape) -> Plane:
         """0 in the middle, 1 on the ellipse that the box holds."""
         down, right = self._offsets(shape)
-        return np.hypot(down * 2 / self.height, right * 2 / self.width)
+        return np.sqrt((down * 2 / self.height) ** 2 + (right * 2 / self.width) ** 2)
 
     def middle(self, shape: Shape) -> tuple[int, int]:
         """The pixel in the middle, or the nearest to it that the image has."""
@@ -47,13 +47,21 @@ class Box:
         )
         return row, column
 
+    def holds(self, row: float, column: float) -> bool:
+        """Whether this place is inside."""
+        down, right = self._turned(np.array(row - self.row), np.array(column - self.column))
+        return bool(down <= self.height / 2 and right <= self.width / 2)
+
     def _offsets(self, shape: Shape) -> tuple[Plane, Plane]:
         """How far each pixel is from the middle, along the box's height and its width."""
-        down = np.arange(shape[0])[:, None] - self.row
-        right = np.arange(shape[1])[None, :] - self.column
-        if not self.angle:
+        rows, columns = np.ogrid[: shape[0], : shape[1]]
+        return self._turned(rows - self.row, columns - self.column)
+
+    def _turned(self, down: Plane, right: Plane) -> tuple[Plane, Plane]:
+        turn = np.radians(self.angle)
+        if not turn:
             return np.abs(down), np.abs(right)
-        sine, cosine = np.sin(np.radians(self.angle)), np.cos(np.radians(self.angle))
+        sine, cosine = np.sin(turn), np.cos(turn)
         return np.abs(cosine * down - sine * right), np.abs(sine * down + cosine * right)
 
 
@@ -85,7 +93,7 @@ def _upright_box(number: int, window: Window, _: Region) -> Box:
 
 def _turned_box(number: int, window: Window, part: Region) -> Box:
     """One side of the smallest box lies along a side of the convex hull."""
-    hull = _hull(part) + (window[0].start, window[1].start)
+    hull = _hull(part) + np.array([axis.start for axis in window])
     edges = np.roll(hull, -1, axis=0) - hull
     turns = np.arctan2(edges[:, 0], edges[:, 1])
     turns = (turns + np.pi / 4) % (np.pi / 2) - np.pi / 4

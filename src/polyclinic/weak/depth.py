@@ -46,7 +46,9 @@ def parts(region: Region, *, several: bool, around: int = 0) -> Iterator[tuple[W
     numbers, count = ndimage.label(region, EIGHT) if several else (region.astype(np.int32), 1)
     for number, found in enumerate(ndimage.find_objects(numbers, count), 1):
         if found is not None:
-            rows, columns = (slice(max(0, axis.start - around), axis.stop + around) for axis in found)
+            rows, columns = (
+                slice(max(0, axis.start - around), axis.stop + around) for axis in found
+            )
             yield (rows, columns), numbers[rows, columns] == number
 
 
@@ -69,7 +71,9 @@ def _distances(region: Region) -> Depth:
         last = 0
         nearest[0] = begins[0] = 0
         for x in range(1, width):
-            while last >= 0 and _parabola(row, nearest[last], begins[last]) > _parabola(row, x, begins[last]):
+            while last >= 0 and _parabola(row, nearest[last], begins[last]) > _parabola(
+                row, x, begins[last]
+            ):
                 last -= 1
             if last < 0:
                 last, nearest[0] = 0, x

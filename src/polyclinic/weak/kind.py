@@ -1,17 +1,22 @@
 """What a kind of weak label is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from polyclinic.weak.boxes import Box, Shape
 from polyclinic.weak.style import Mask, Style
+
+Draw = Callable[[Mask, np.random.Generator, Style], Mask]
+Convert = Callable[[Sequence[Box], Shape, np.random.Generator, Style], Mask]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to label: how it is made from a mask, what it is, and what it costs an annotator."""
+    """A way to label: how to make it from a mask, what it looks like, what it costs to draw."""
 
-    draw: Callable[[Mask, np.random.Generator, Style], Mask]
+    draw: Draw
     summary: str
-    cost: str
+    cost: str  # an annotator's work for one object and its background
+    convert: Convert | None = None  # how to make it from boxes, where boxes are enough

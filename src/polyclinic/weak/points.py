@@ -1,5 +1,6 @@
 """Points: four dabs of a small brush for each object, and four of background around it."""
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -21,6 +22,7 @@ def points(mask: Mask, _: np.random.Generator, style: Style) -> Mask:
     label = np.full_like(mask, UNLABELLED)
     side = side_of(mask)
     reach = dab_reach(style.dot * side)
+    background = mask == 0
     for number in foreground(mask):
         outline = np.isin(mask, style.outline(number))
         for window, part in parts(outline, several=style.several):
@@ -31,7 +33,8 @@ def points(mask: Mask, _: np.random.Generator, style: Style) -> Mask:
     objects = (mask != 0) & (mask != UNLABELLED)
     for window, _part in parts(objects, several=style.several):
         around = _sides(_bounds(window) + style.around * side * OUTWARDS)
-        _draw_dabs(label, [each for each in around if _inside(each, mask)], reach, 0, mask == 0)
+        within = [place for place in around if _is_inside(place, mask) and background.any()]
+        _draw_dabs(label, within, reach, 0, background)
     return label
 
 
@@ -43,12 +46,18 @@ def _sides(bounds: Bounds) -> list[Place]:
 
 
 def dab_reach(length: float) -> int:
-    """The reach in whole pixels of the dab whose area is nearest to that of a wished reach."""
-    area = _area(length)
-    return min(range(int(length) + 2), key=lambda reach: abs(np.log(_area(reach) / area)))
+    """The reach in whole pixels of the dab whose area comes nearest to that of a wished reach."""
+    area = 13 / 4 * length**2  # 13 pixels for the published reach of 2, and fewer as images shrink
+
+    def off(reach: int) -> float:
+        return abs(math.log((2 * reach * (reach + 1) + 1) / area))
+
+    return min(range(int(length) + 2), key=off)
 
 
-def draw_dab(label: Mask, place: Place, reach: int, number: int, within: Region | None = None) -> None:
+def draw_dab(
+    label: Mask, place: Place, reach: int, number: int, within: Region | None = None
+) -> None:
     """Draw a diamond of the class `number`, as far as the image goes and within the region."""
     rows, columns = (slice(max(0, each - reach), max(0, each + reach + 1)) for each in place)
     down, right = np.ogrid[rows, columns]
@@ -66,10 +75,6 @@ def _draw_dabs(
         draw_dab(label, place if region[place] else _nearest(region, place), reach, number, region)
 
 
-def _area(reach: float) -> float:
-    return 2 * reach * (reach + 1) + 1
-
-
 def _within(part: Region, inner: Region, inset: float) -> Bounds:
     whole = (slice(0, part.shape[0]), slice(0, part.shape[1]))
     outer = _bounds(whole)
@@ -85,7 +90,7 @@ def _bounds(window: Window) -> Bounds:
     return np.array([rows.start, rows.stop - 1, columns.start, columns.stop - 1], dtype=np.float64)
 
 
-def _inside(place: Place, mask: Mask) -> bool:
+def _is_inside(place: Place, mask: Mask) -> bool:
     return 0 <= place[0] < mask.shape[0] and 0 <= place[1] < mask.shape[1]
 
 

@@ -117,6 +117,8 @@ def _core(span: Span) -> slice:
 
 def _spans(region: Region) -> tuple[Span, Span]:
     """The first and last row and column that a region reaches."""
+    if not region.any():
+        raise ValueError("a preset needs a mask that has every class of its task")
     rows, columns = (np.flatnonzero(region.any(axis=axis)).tolist() for axis in (1, 0))
     return (rows[0], rows[-1]), (columns[0], columns[-1])
 

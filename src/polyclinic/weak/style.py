@@ -38,10 +38,10 @@ class Style:
     inset: float = 0.45  # an object's points lie on the sides of its box shrunk to this share
     around: float = 0.037  # from an object's box to the points of background
     core: float = 0.05  # from an object's edge to its block, and at most
-    core_share: float = .36  # … this share of the way to its middle
+    core_share: float = 0.36  # … this share of the way to its middle
     clearance: float = 0.088  # from an object to the background's block
     margin: float = 0.098  # from a box to the background's block
-    depth: tuple[float, float] = (0.016, 0.03)  # of a scribble within an object
+    depth: tuple[float, float] = (0.02, 0.045)  # of a scribble within an object
     arcs: bool = True  # scribbles are open at two sides of an object; else closed
     frame: float = 0.95  # the background's scribble runs midway between objects and this share
     halo: float = 0.06  # … of the image; objects count as boxes grown by this length
@@ -75,6 +75,7 @@ STYLES: Mapping[str, Style] = {
         dot=0.0078,
         around=0.0352,
         clearance=0.083,
+        depth=(0.016, 0.03),
         frame=0.9,
         halo=0.098,
     ),
@@ -111,8 +112,9 @@ def foreground(mask: Mask) -> list[int]:
 
 def present(mask: Mask) -> list[int]:
     """All classes present, in their order."""
-    counts = np.bincount(mask.ravel(), minlength=256)[:UNLABELLED]
-    return [int(number) for number in np.flatnonzero(counts)]
+    found = np.zeros(256, dtype=bool)
+    found[mask] = True
+    return [int(number) for number in np.flatnonzero(found[:UNLABELLED])]
 
 
 def _outlines(regions: Mapping[str, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:

@@ -1,0 +1,80 @@
+"""Weak labels for a whole site, made from its masks and written into its folder."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from PIL import Image
+
+from polyclinic.data.contents import Mask, read_content
+from polyclinic.data.errors import DataError, Findings, listed, nearest, refuse
+from polyclinic.data.folder import CaseFiles, SiteFolder, read_site
+from polyclinic.data.labels import made_label
+from polyclinic.data.sheet import contact_sheet
+from polyclinic.data.tasks import TASKS, Task
+from polyclinic.weak import KINDS
+
+OnCase = Callable[[str, int, int], None]  # the case's name, how many are done, how many there are
+
+
+def weaken_site(
+    folder: Path,
+    kind: str,
+    *,
+    seed: int = 0,
+    task: Task | None = None,
+    on_case: OnCase | None = None,
+) -> Path:
+    """Write `labels/<kind>/<case>.png` for every mask of a site, and give their contact sheet.
+
+    The task is by default the one that site.toml names. All labels appear at once when all are
+    made; a site that has labels of this kind keeps them, and a DataError says so.
+    """
+    site = read_site(folder)
+    task = task or _named_task(site)
+    masks = _read_masks(site, kind, task)
+    with TemporaryDirectory(prefix=".labels-", dir=folder) as unfinished:
+        made = Path(unfinished)
+        for done, (case, mask) in enumerate(masks, 1):
+            label = made_label(mask, kind, task, seed=seed, site=site.name, case=case.name)
+            place = made / _part(case).name / f"{case.image.stem}.png"
+            place.parent.mkdir(exist_ok=True)
+            Image.fromarray(label).save(place)
+            if on_case:
+                on_case(case.name, done, len(masks))
+        for part in {_part(case) for case, _ in masks}:
+            (part / "labels").mkdir(exist_ok=True)
+            (made / part.name).replace(part / "labels" / kind)
+    sheet = folder / f"labels-{kind}.png"
+    contact_sheet(folder, task, sheet, kind=kind)
+    return sheet
+
+
+def _named_task(site: SiteFolder) -> Task:
+    if site.about.task in TASKS:
+        return TASKS[site.about.task]
+    raise DataError([f"say for which task to make labels ({', '.join(TASKS)}), or in site.toml"])
+
+
+def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseFiles, Mask]]:
+    """The masks of all cases that have one; everything that is wrong raises at once."""
+    mistakes = Findings(site.name, site.folder)
+    mistakes.lines += site.mistakes
+    if kind not in KINDS:
+        mistakes.add(f'no kind "{kind}"; there are {", ".join(KINDS)}{nearest(kind, list(KINDS))}')
+    there = [case.name for case in site.cases if kind in case.labels]
+    if there:
+        mistakes.add(f"has {kind} labels for {listed(there)}; move them away to have new ones")
+    contents = [read_content(case, task, ()) for case in site.cases if case.mask]
+    if site.cases and not contents:
+        mistakes.add("has no masks to make labels from")
+    for content in contents:
+        for file, text in content.mistakes:
+            mistakes.add(text, file)
+    refuse(mistakes.lines)
+    return [(content.case, content.mask) for content in contents if content.mask is not None]
+
+
+def _part(case: CaseFiles) -> Path:
+    """The folder that holds the case's images/: the site's, or its train/ or test/."""
+    return case.image.parent.parent
