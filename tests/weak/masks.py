@@ -24,7 +24,7 @@ def paint(mask, shape, number, top, left, height, width, seed):
 
 @st.composite
 def nasty_masks(draw, classes=3):
-    """Up to 28² pixels: parts, rings, specks, lines, at and over the border, or one class all over."""
+    """Up to 28² pixels: parts, rings, specks, lines, over the border, or one class all over."""
     size = st.integers(1, 28)
     mask = np.full((draw(size), draw(size)), draw(st.sampled_from([0, 0, 0, 1])), np.uint8)
     place, length, number = st.integers(-3, 30), st.integers(1, 14), st.integers(0, classes - 1)

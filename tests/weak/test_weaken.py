@@ -112,13 +112,13 @@ def test_the_order_of_memory_does_not_matter():
 
 def test_unknown_names_are_refused_with_the_nearest():
     mask = disc_and_cup(16)
-    with pytest.raises(ValueError, match='no kind "scrible"; .*did you mean "scribble"?'):
+    with pytest.raises(ValueError, match=r'no kind "scrible"; .*did you mean "scribble"\?'):
         draw(mask, "scrible")
-    with pytest.raises(ValueError, match='no task "fundsu"; .*did you mean "fundus"?'):
+    with pytest.raises(ValueError, match=r'no task "fundsu"; .*did you mean "fundus"\?'):
         draw(mask, "box", task="fundsu")
-    with pytest.raises(ValueError, match='no preset "relased"; .*did you mean "released"?'):
+    with pytest.raises(ValueError, match=r'no preset "relased"; .*did you mean "released"\?'):
         draw(mask, "block", task="fundus", preset="relased")
-    with pytest.raises(ValueError, match="knows .*fundus of block"):
+    with pytest.raises(ValueError, match=r"knows .*fundus of block"):
         draw(mask, "scribble", task="fundus", preset="released")
     with pytest.raises(ValueError, match="not None of block"):
         draw(mask, "block", preset="released")

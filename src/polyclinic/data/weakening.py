@@ -1,5 +1,6 @@
 """Weak labels for a whole site, made from its masks and written into its folder."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,27 +34,29 @@ def weaken_site(
     site = read_site(folder)
     task = task or _named_task(site)
     masks = _read_masks(site, kind, task)
+    parts = list(dict.fromkeys(_part(case) for case, _ in masks))
     with TemporaryDirectory(prefix=".labels-", dir=folder) as unfinished:
-        made = Path(unfinished)
+        places = {part: Path(unfinished, str(number)) for number, part in enumerate(parts)}
+        for place in places.values():
+            place.mkdir()
         for done, (case, mask) in enumerate(masks, 1):
             label = made_label(mask, kind, task, seed=seed, site=site.name, case=case.name)
-            place = made / _part(case).name / f"{case.image.stem}.png"
-            place.parent.mkdir(exist_ok=True)
-            Image.fromarray(label).save(place)
+            Image.fromarray(label).save(places[_part(case)] / f"{case.image.stem}.png")
             if on_case:
                 on_case(case.name, done, len(masks))
-        for part in {_part(case) for case, _ in masks}:
+        for part, place in places.items():
             (part / "labels").mkdir(exist_ok=True)
-            (made / part.name).replace(part / "labels" / kind)
+            place.replace(part / "labels" / kind)
     sheet = folder / f"labels-{kind}.png"
     contact_sheet(folder, task, sheet, kind=kind)
     return sheet
 
 
 def _named_task(site: SiteFolder) -> Task:
-    if site.about.task in TASKS:
-        return TASKS[site.about.task]
-    raise DataError([f"say for which task to make labels ({', '.join(TASKS)}), or in site.toml"])
+    if site.about.task is None:
+        names = ", ".join(TASKS)
+        raise DataError([f"say for which task to make labels ({names}): no site.toml names one"])
+    return TASKS[site.about.task]
 
 
 def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseFiles, Mask]]:
@@ -71,6 +74,8 @@ def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseF
     for content in contents:
         for file, text in content.mistakes:
             mistakes.add(text, file)
+    if site.cases and not os.access(site.folder, os.W_OK):
+        mistakes.add("its folder must not be written to")
     refuse(mistakes.lines)
     return [(content.case, content.mask) for content in contents if content.mask is not None]
 

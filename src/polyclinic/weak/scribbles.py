@@ -4,7 +4,8 @@ import numpy as np
 from scipy import ndimage
 
 from polyclinic.weak.boxes import find_boxes
-from polyclinic.weak.depth import Depth, depth, parts, without_holes
+from polyclinic.weak.depth import depth, parts, without_holes
+from polyclinic.weak.distance import Depth
 from polyclinic.weak.hand import Hand, Level
 from polyclinic.weak.style import UNLABELLED, Mask, Region, Style, foreground, side_of
 

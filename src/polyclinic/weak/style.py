@@ -21,10 +21,12 @@ class TaskLike(Protocol):
     """What is needed of a task: its name, and its regions as unions of classes."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str:
+        """What `STYLES` may know it by."""
 
     @property
-    def regions(self) -> Mapping[str, tuple[int, ...]]: ...  # noqa: D102
+    def regions(self) -> Mapping[str, tuple[int, ...]]:
+        """Name → classes of what is scored, and of what an annotator outlines."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Style:
     several: bool = True  # each connected part is an object of its own; else a class is one object
     outlines: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
     brush: float = 0.0095  # width of a stroke
-    dot: float = 0.0065  # from a point's middle to its tip
+    dot: float = 0.0058  # from a point's middle to its tip
     inset: float = 0.45  # an object's points lie on the sides of its box shrunk to this share
     around: float = 0.037  # from an object's box to the points of background
     core: float = 0.05  # from an object's edge to its block, and at most
