@@ -70,7 +70,7 @@ def test_every_key_of_every_section_arrives(tmp_path):
     assert study.data == DataSettings(seed=7, size=0.5, split=(0.5, 0.25, 0.25), folds=5, fold=4)
     assert [(site.name, site.labels) for site in study.site] == [
         ("alpha", "scribble"),
-        ("beta", "mask"),
+        ("beta", None),
     ]
     assert study.network.settings == {"copy": False}
     method = study.method[0]
@@ -126,12 +126,12 @@ def test_synthetic_sites_have_no_folder(tmp_path):
 
 
 def test_synthetic_misspelt_is_not_taken_for_a_folder_unless_there_is_one(tmp_path):
-    text = SMALLEST + '[data]\nsource = "syntetic"\nseed = 3\n'
+    text = SMALLEST + '[data]\nsource = "syntetic"\nsize = 3.0\n'
     found = mistakes(tmp_path, text)
     assert list(found) == ["data.source"]
     assert "did you mean synthetic?" in found["data.source"]
     (tmp_path / "syntetic").mkdir()
-    assert list(mistakes(tmp_path, text)) == ["data.seed"]
+    assert list(mistakes(tmp_path, text)) == ["data.size"]
 
 
 def test_site_names_must_differ(tmp_path):

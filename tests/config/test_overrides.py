@@ -89,8 +89,8 @@ def test_a_site_is_called_by_its_name_even_with_a_dot(tmp_path):
         return [site.labels for site in load(tmp_path, SITES, *overrides).site]
 
     assert kinds("site.labels=box") == ["box"] * 3
-    assert kinds("site.a.labels=box") == ["box", "mask", "mask"]
-    assert kinds("site.a.b.labels=box") == ["mask", "mask", "box"]
+    assert kinds("site.a.labels=box") == ["box", None, None]
+    assert kinds("site.a.b.labels=box") == [None, None, "box"]
 
 
 def test_a_mistake_of_an_override_says_so(tmp_path):

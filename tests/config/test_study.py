@@ -49,7 +49,6 @@ def test_a_wrong_value_is_told_in_plain_words(tmp_path, section, key, value, tol
         ('training.optimizer = "adam"\ntraining.momentum = 0.9', 'it needs optimizer = "sgd"'),
         ('training.schedule = "cosine"\ntraining.power = 0.9', 'it needs schedule = "poly"'),
         ('training.schedule = "constant"\ntraining.power = 0.9', 'it needs schedule = "poly"'),
-        ('data.source = "sites"\ndata.seed = 0', 'it needs source = "synthetic"'),
         ('data.source = "sites"\ndata.size = 1.0', 'it needs source = "synthetic"'),
     ],
 )
@@ -126,3 +125,10 @@ def test_a_date_is_shown_as_text(tmp_path):
 def test_a_site_needs_a_name(tmp_path):
     found = mistakes(tmp_path, SMALLEST + '[[site]]\nlabels = "box"\n[[site]]\nname = "a"\n')
     assert found == {"site#1.name": "  site#1.name: is required"}
+
+
+def test_a_resolution_that_networks_cannot_halve_is_refused_with_the_rest(tmp_path):
+    text = 'method = "fedavg"\n[task]\nname = "octa"\nresolution = 40\n[training]\nbach = 2\n'
+    found = mistakes(tmp_path, text)
+    assert {"task.resolution", "training.bach"} <= set(found)
+    assert "16" in found["task.resolution"]

@@ -253,6 +253,25 @@ def test_a_test_case_without_a_mask_cannot_be_scored(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("label", "reason"),
+    [
+        (np.full((32, 32), 3, np.uint8), "has the value 3; a label has 0 background, 1 rim, 2 cup"),
+        (np.full((32, 32), 254, np.uint8), "has the value 254"),
+        (np.zeros((16, 32), np.uint8), "is 16×32 pixels, its image 32×32"),
+        (np.full((32, 32), 255, np.uint8), "labels no pixel: all are 255"),
+        (np.zeros((32, 32, 3), np.uint8) + np.array([0, 1, 2], np.uint8), "has colours"),
+    ],
+)
+def test_a_bad_label_is_refused_before_training_with_site_and_file(source, label, reason):
+    write_labels(source / "alpha", "scribble")
+    write_picture(source / "alpha" / "labels" / "scribble" / "03.png", label)
+
+    (found,) = mistakes(source, SiteSettings(name="alpha", labels="scribble"))
+    assert found.startswith("site alpha, labels/scribble/03.png: ")
+    assert reason in found
+
+
 def test_a_label_that_vanishes_in_resizing_is_a_mistake(tmp_path):
     folder = write_site(tmp_path / "sites" / "alpha", 5, side=96)
     write_labels(folder, "point")

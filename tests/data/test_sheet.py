@@ -38,3 +38,19 @@ def test_sites_with_labels_only_few_cases_or_broken_files_have_a_sheet_too(tmp_p
     contact_sheet(tmp_path, TASKS["fundus"], tmp_path / "a.png")
     with Image.open(tmp_path / "a.png") as sheet:
         assert sheet.width == GAP + 2 * (TILE + GAP)
+
+
+def test_labels_of_a_kind_are_tinted_and_cases_without_one_left_out(tmp_path):
+    folder = write_site(tmp_path / "alpha", 6)
+    write_labels(folder, "block", only=3)
+
+    contact_sheet(tmp_path, TASKS["fundus"], tmp_path / "masks.png")
+    contact_sheet(tmp_path, TASKS["fundus"], tmp_path / "labels.png", kind="block")
+    sheets = []
+    for name in ("masks", "labels"):
+        with Image.open(tmp_path / f"{name}.png") as picture:
+            sheets.append(np.asarray(picture, dtype=float))
+    masks, labels = (sheet[40 : 40 + TILE] for sheet in sheets)
+    # Half of the pixels are labelled, and background, which most are, is darkened.
+    assert labels[:, GAP : GAP + TILE].mean() < 0.85 * masks[:, GAP : GAP + TILE].mean()
+    assert (labels[:, GAP + 4 * (TILE + GAP) :] == 255).all()

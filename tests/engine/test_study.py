@@ -271,3 +271,22 @@ def test_sites_may_lack_validation_cases(federation, monkeypatch):
     monkeypatch.setattr(small, "data", lambda study: [without, *others])
     done = small.run("fedavg")
     assert len({score.site for score in done.folder.scores("val")}) == 2
+
+
+def test_sites_without_masks_train_but_are_not_scored(federation, monkeypatch):
+    small = federation()
+    first, *others = small.data(small.study())
+    unseen = {
+        split: replace(cases, masks=torch.full_like(cases.masks, 255))
+        for split, cases in (("val", first.val), ("test", first.test))
+    }
+    monkeypatch.setattr(small, "data", lambda study: [replace(first, **unseen), *others])
+    done = small.run("fedavg", "evaluation.pictures=true")
+    assert first.name in {line.site for line in done.folder.rounds()}
+    assert {score.site for score in done.folder.scores()} == {site.name for site in others}
+
+
+def test_two_stages_of_one_name_are_refused(federation):
+    twice = '{name = "finetune", iterations = 0}, {name = "finetune", iterations = 3}'
+    with pytest.raises(ValueError, match="only one stage called finetune"):
+        federation().run("fedavg", then=twice)

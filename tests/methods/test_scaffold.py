@@ -138,3 +138,13 @@ def test_it_sends_twice_what_fedavg_sends(federation):
     up = [line.up for line in small.run("scaffold").folder.rounds() if line.round == 2]
     plain = [line.up for line in small.run("fedavg").folder.rounds() if line.round == 2]
     assert 1.9 < up[0] / plain[0] < 2.0  # statistics have no controls
+
+
+def test_a_long_server_step_leaves_statistics_at_their_mean(federation):
+    small = federation(rounds=1)
+    long = small.run("scaffold", "method.server_rate=50.0", *SCAFFOLD).tensors("server")
+    plain = small.run("scaffold", *SCAFFOLD).tensors("server")
+    statistics = [name for name in plain if "running" in name]
+    assert statistics
+    assert all(torch.equal(long[name], plain[name]) for name in statistics)
+    assert not torch.equal(long["weights/head.weight"], plain["weights/head.weight"])

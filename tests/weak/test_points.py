@@ -29,7 +29,7 @@ def rectangle(side=384):
 def test_points_lie_on_the_shrunken_and_the_grown_box():
     label = points(rectangle(), RNG, PLAIN)
 
-    assert middles(label, 1) == [(127, 180), (150, 153), (150, 207), (173, 180)]
+    assert middles(label, 1) == [(128, 180), (150, 153), (150, 207), (172, 180)]
     assert middles(label, 0) == [(86, 180), (150, 106), (150, 254), (214, 180)]
     assert np.bincount(label.ravel())[[0, 1]].tolist() == [52, 52]
 

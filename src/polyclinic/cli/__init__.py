@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -60,7 +61,8 @@ def run(
     runs: Runs = Path("runs"),
 ) -> None:
     """Run every method of a study with every seed, then write the report."""
-    from polyclinic.cli.display import show_summary, watching
+    from polyclinic.cli.display import watching
+    from polyclinic.cli.tables import show_summary
     from polyclinic.config import load_study
     from polyclinic.engine.study import TABLES, run_study
     from polyclinic.report import write_report
@@ -73,9 +75,9 @@ def run(
         with watching(settings) as watch:
             done = run_study(settings, runs, resume=resume, fresh=fresh, watch=watch)
     except KeyboardInterrupt:
-        typer.echo(
-            f"\nstopped; finished rounds are kept: polyclinic run {study} --resume", err=True
-        )
+        again = [each for each in sys.argv[1:] if each not in ("--fresh", "--resume")]
+        command = shlex.join(["polyclinic", *again, "--resume"])
+        typer.echo(f"\nstopped; finished rounds are kept: {command}", err=True)
         sys.exit(130)
     paths = [each.folder.path for each in done]
     page = write_report(paths, runs / slug(settings.name))
@@ -91,7 +93,7 @@ def report(
     ] = None,
 ) -> None:
     """Write the page, tables and figures that compare runs."""
-    from polyclinic.cli.display import show_summary
+    from polyclinic.cli.tables import show_summary
     from polyclinic.report import write_report
     from polyclinic.runs import find_runs
 
@@ -135,7 +137,7 @@ def check(
     ),
 ) -> None:
     """Check every file of every site; print a summary and draw a contact sheet."""
-    from polyclinic.cli.display import show_check
+    from polyclinic.cli.tables import show_check
     from polyclinic.data.check import check_folder
     from polyclinic.data.sheet import contact_sheet
 

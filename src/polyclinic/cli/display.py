@@ -1,26 +1,18 @@
-"""What the terminal shows of a study under way, and of its results."""
+"""What the terminal shows of a study under way."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
-from rich.table import Table
 
+from polyclinic.cli.tables import CONSOLE
 from polyclinic.config import Study
-from polyclinic.data.check import Summary
 from polyclinic.engine.loop import Event, RoundDone, Scored
 from polyclinic.engine.study import Run, Watch
-from polyclinic.report import summary_table
 from polyclinic.runs import RoundLine
-
-CONSOLE = Console()
-if not CONSOLE.is_terminal:
-    CONSOLE.width = 160  # a file or a pipe has no edge to wrap at
 
 
 @contextmanager
@@ -37,31 +29,6 @@ def watching(study: Study) -> Iterator[Watch]:
     )
     with Progress(*columns, console=CONSOLE) as progress:
         yield _Bars(study, progress)
-
-
-def show_summary(paths: Sequence[Path]) -> None:
-    """The comparison table of runs."""
-    CONSOLE.print(summary_table(paths))
-
-
-def show_check(summary: Summary) -> None:
-    """What a folder of sites holds, and what is wrong or odd about it."""
-    table = Table(title=f"{summary.task.name}: {len(summary.sites)} sites")
-    for heading in ("site", "cases", "patients", "train/val/test", "size", "classes", "labels"):
-        table.add_column(heading)
-    for site in summary.sites:
-        splits = "/".join(str(site.splits.get(split, 0)) for split in ("train", "val", "test"))
-        sizes = {f"{high}×{wide}" for high, wide in (site.smallest, site.largest)}
-        shares = "  ".join(f"{name} {share:.1%}" for name, share in site.shares.items())
-        kinds = "  ".join(f"{kind} {count}" for kind, count in site.kinds.items())
-        cells = (site.cases, site.patients, splits if site.splits else "not yet", "–".join(sizes))
-        table.add_row(site.name, *map(str, cells), shares, kinds)
-    CONSOLE.print(table)
-    for warning in summary.warnings:
-        CONSOLE.print(f"odd: {warning}", style="yellow", markup=False, highlight=False)
-    for mistake in summary.mistakes:
-        CONSOLE.print(f"wrong: {mistake}", style="red", markup=False, highlight=False)
-    CONSOLE.print(f"{len(summary.mistakes)} mistakes, {len(summary.warnings)} oddities")
 
 
 class _Pace:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from polyclinic.config.callables import GIVEN, Tables, completed, settings_model
 from polyclinic.config.checking import addresses, check
@@ -138,7 +140,7 @@ class ChoiceReader:
 
 class _TaskEntry(Section):
     name: str
-    resolution: AtLeastOne | None = None
+    resolution: Annotated[AtLeastOne, Field(multiple_of=16)] | None = None
 
 
 def _by_key(key: str, entries: list[Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ LabelKind = Annotated[str, known_in("kind", "mask")]
 class DataSettings(Section):
     """Where the cases come from and how they are divided by patient."""
 
-    needs: ClassVar = {"seed": ("source", "synthetic"), "size": ("source", "synthetic")}
+    needs: ClassVar = {"size": ("source", "synthetic")}
 
     source: str = "synthetic"
     seed: Count = 0
@@ -78,7 +78,7 @@ class SiteSettings(Section):
 
     name: FolderName
     folder: Path | None = None
-    labels: LabelKind = "mask"
+    labels: LabelKind | None = None
 
 
 class AugmentationSettings(Section):

@@ -61,6 +61,12 @@ class Batch:
     labels: Tensor
 
 
+def with_masks(cases: Cases) -> Cases:
+    """The cases that have a mask, so that something can be scored."""
+    labelled = (cases.masks != UNLABELLED).flatten(1).any(dim=1)
+    return cases if labelled.all() else cases.select(labelled.nonzero().flatten().tolist())
+
+
 def pool(sites: Sequence[SiteData]) -> SiteData:
     """All sites as one called "pooled", of kind "mixed" where kinds differ.
 

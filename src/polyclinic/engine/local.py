@@ -53,7 +53,12 @@ class LocalSites:
                 workers,
                 mp_context=torch.multiprocessing.get_context("spawn"),
                 initializer=_open_bench,
-                initargs=(assignment, by_name, folder, self.states, pictures, threads),
+                initargs=(
+                    assignment,
+                    workplace.device,
+                    threads,
+                    (by_name, folder, self.states, pictures),
+                ),
             )
 
     def close(self) -> None:
@@ -150,11 +155,12 @@ class Bench:
         """Scores of a site's model; the final ones come with pictures."""
         data = self.data[info.name]
         state = self.states.load(info.name, since)
-        rows, predicted = self.workplace.score(info, data, split, metrics, letter, state, number)
+        rows, cases, predicted = self.workplace.score(
+            info, data, split, metrics, letter, state, number
+        )
         if self.pictures and split == "test":
-            draw_pictures(
-                self.run, info.name, self.workplace.assignment.task, data.test, predicted, rows
-            )
+            task = self.workplace.assignment.task
+            draw_pictures(self.run, info.name, task, cases, predicted, rows)
         scores = tuple(Score(number, split, info.name, *row) for row in rows)
         return Scored(number, split, info.name, scores)
 
@@ -168,11 +174,12 @@ def prepare(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _open_bench(assignment: Assignment, *parts: Any) -> None:  # pragma: no cover (in a worker)
+def _open_bench(
+    assignment: Assignment, device: torch.device, threads: int, rest: tuple[Any, ...]
+) -> None:  # pragma: no cover (in a worker)
     global _bench  # a worker process has exactly one
-    *rest, threads = parts
     prepare(threads)
-    _bench = Bench(Workplace(assignment, torch.device("cpu")), *rest)
+    _bench = Bench(Workplace(assignment, device), *rest)
 
 
 def _at_bench(work: str, task: Sequence[Any]) -> Any:  # pragma: no cover (in a worker)

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from polyclinic.config import MethodChoice, Study, Tables, to_toml
-from polyclinic.data.cases import SiteData
+from polyclinic.data.cases import SiteData, with_masks
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS, Task
 from polyclinic.engine.checkpoint import Checkpoint
@@ -133,9 +133,9 @@ def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:
 
 def refuse_missing_validation(study: Study, data: Sequence[SiteData]) -> None:
     """Raise an error where the best round is wanted but nothing could tell it."""
-    if study.evaluation.choose == "best" and not any(len(site.val) for site in data):
+    if study.evaluation.choose == "best" and not any(len(with_masks(site.val)) for site in data):
         raise RunError(
-            "evaluation.choose = 'best' needs validation cases, and no site has any; "
+            "evaluation.choose = 'best' needs validation cases with masks, and no site has any; "
             "give data.split a second share above 0, or choose = 'last'"
         )
 

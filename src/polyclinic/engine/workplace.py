@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyclinic.config import TrainingSettings
-from polyclinic.data.cases import SiteData
+from polyclinic.data.cases import Cases, SiteData, with_masks
 from polyclinic.data.tasks import Task
 from polyclinic.engine.states import SiteState
 from polyclinic.evaluation.scoring import ScoreRow
@@ -44,6 +44,17 @@ class Assignment:
     private_statistics: bool
     seed: int
 
+    def __post_init__(self) -> None:
+        names = [stage.name for stage in self.stages]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"a run can have only one stage called {', '.join(twice)}")
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages of a run, each once."""
+        return (*self.method.before(), *self.method.each_round(), *self.after)
+
     @property
     def after(self) -> tuple[Stage, ...]:
         """The stages after the last round: settling, the method's own, then the finishing ones."""
@@ -52,8 +63,7 @@ class Assignment:
 
     def stage(self, name: str) -> Stage:
         """The stage with this name."""
-        stages = chain(self.method.before(), self.method.each_round(), self.after)
-        return next(stage for stage in stages if stage.name == name)
+        return next(stage for stage in self.stages if stage.name == name)
 
     def network_from_seed(self) -> Segmenter:
         """The network as every machine of the run starts with it."""
@@ -88,6 +98,7 @@ class Workplace:
 
     def __init__(self, assignment: Assignment, device: torch.device) -> None:
         self.assignment = assignment
+        self.device = device
         net = assignment.network_from_seed()
         self.net = net.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.weights = flatten(self.net)
@@ -134,13 +145,19 @@ class Workplace:
         letter: Letter | None,
         state: SiteState | None,
         number: int,
-    ) -> tuple[list[ScoreRow], NDArray[np.uint8]]:
-        """Score a site's model on a split; with a letter it settles first. Nothing is kept."""
+    ) -> tuple[list[ScoreRow], Cases, NDArray[np.uint8]]:
+        """Score a site's model on a split; with a letter it settles first. Nothing is kept.
+
+        Gives a row for each case, region and metric, the cases that have a mask to score with, and
+        the classes predicted for them.
+        """
         stage = self.assignment.method.settling()
         site = self._site(info, data, stage, letter or Letter(), state, number)
         if letter is not None:
             stage.work(site)
-        return score(self.assignment.method, site, getattr(data, split), metrics)
+        cases = with_masks(getattr(data, split))
+        rows, predicted = score(self.assignment.method, site, cases, metrics)
+        return rows, cases, predicted
 
     def _site(
         self,
@@ -155,8 +172,7 @@ class Workplace:
         memory: dict[str, Tensor] = {}
         if state is not None:
             self._refuse_undefined(stage, state, letter)
-            device = self.weights.flat.device
-            memory = {name: tensor.to(device) for name, tensor in state.memory.items()}
+            memory = {name: tensor.to(self.device) for name, tensor in state.memory.items()}
         return Site(
             info=info,
             sites=self.assignment.sites,

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from polyclinic.data.batches import in_order
-from polyclinic.data.cases import Cases
+from polyclinic.data.cases import Cases, with_masks
 from polyclinic.evaluation.scoring import ScoreRow, score_cases
 from polyclinic.federation.site import Site
 
@@ -44,7 +44,8 @@ def score(
 
 def validation_dice(method: Method, site: Site) -> float:
     """The mean Dice over a site's validation cases and regions."""
-    if not len(site.data.val):
+    cases = with_masks(site.data.val)
+    if not len(cases):
         raise ValueError(f"{type(method).__name__} needs validation cases at site {site.info.name}")
-    rows, _ = score(method, site, site.data.val, ["dice"])
+    rows, _ = score(method, site, cases, ["dice"])
     return float(np.mean([row.value for row in rows]))

@@ -10,7 +10,7 @@ from polyclinic.methods.fedrep import FedRep
 from polyclinic.methods.finetune import FineTune
 from polyclinic.methods.local import Local
 from polyclinic.methods.metafed import MetaFed
-from polyclinic.methods.scaffold import Scaffold
+from polyclinic.methods.scaffold import SCAFFOLD
 
 METHODS: dict[str, type[Method]] = {
     "local": Local,
@@ -18,7 +18,7 @@ METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
     "fedbn": FedBN,
     "fedrep": FedRep,
-    "scaffold": Scaffold,
+    "scaffold": SCAFFOLD,
     "ditto": Ditto,
     "fedala": FedALA,
     "metafed": MetaFed,

@@ -20,7 +20,7 @@ OWN, COMMON, CHANGE = "control", "common control", "change of control"
 
 
 @dataclass(frozen=True)
-class Scaffold(Method):
+class SCAFFOLD(Method):
     """Corrects each step by the difference of the common and the site's own control variate.
 
     Its algebra needs plain SGD and equal weights, so it always trains with them, at a learning
@@ -63,8 +63,11 @@ class Scaffold(Method):
         before = server.weights
         super().combine(server, replies)
         if self.server_rate != 1:
-            rate = self.server_rate
-            server.weights = mix({"old": before, "new": server.weights}, [1 - rate, rate])
+            rate, mean = self.server_rate, server.weights
+            server.weights = mix({"old": before, "new": mean}, [1 - rate, rate])
+            # A longer step could take a running variance below zero: statistics stay the mean.
+            stepped = {key.removeprefix(f"{CHANGE}/") for r in replies.values() for key in r.extras}
+            server.weights.load(mean.pick(mean.names - stepped))
         for reply in replies.values():
             for key, change in reply.extras.items():
                 name = key.replace(CHANGE, COMMON, 1)

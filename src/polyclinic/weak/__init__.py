@@ -54,8 +54,9 @@ def weaken(
     else:
         label = _preset(preset, kind, task)(mask)
     label[mask == UNLABELLED] = UNLABELLED
+    numbers = present(mask)
     # Again, because the one pixel of a class may take the place of another's that boxes put there.
-    while missing := set(present(mask)) - set(present(label)):
+    while missing := [number for number in numbers if not (label == number).any()]:
         for number in missing:
             label[deepest(mask == number)] = number
     return label

@@ -48,7 +48,7 @@ def as_scribbles(
     """Scribbles as if each object were the ellipse that its box holds."""
     ellipses = np.zeros(shape, dtype=np.uint8)
     for box in _larger_first(boxes):
-        ellipses[box.radius(shape) <= 1] = box.number
+        ellipses[box.square_radius(shape) <= 1] = box.number
         ellipses[box.middle(shape)] = box.number
     label = scribbles(ellipses, rng, style)
     label[(label == 0) & ~_beyond(boxes, shape, 0)] = UNLABELLED
@@ -84,8 +84,8 @@ def _core(box: Box, shape: Shape) -> Region:
 
 
 def _between(outer: Box, inner: Box, shape: Shape) -> Region:
-    to_outer = (1 - outer.radius(shape)) * (outer.height + outer.width)
-    to_inner = (inner.radius(shape) - 1) * (inner.height + inner.width)
+    to_outer = (1 - np.sqrt(outer.square_radius(shape))) * (outer.height + outer.width)
+    to_inner = (np.sqrt(inner.square_radius(shape)) - 1) * (inner.height + inner.width)
     ring = (to_outer > 0) & (to_inner > 0)
     way = to_inner / np.where(ring, to_inner + to_outer, 1)
     return np.asarray(ring & (way >= THIRD) & (way <= 2 * THIRD))

@@ -34,10 +34,10 @@ class Box:
         high, wide = (share * size / 2 + margin + NEARLY for size in (self.height, self.width))
         return np.asarray((down <= high) & (right <= wide))
 
-    def radius(self, shape: Shape) -> Plane:
-        """0 in the middle, 1 on the ellipse that the box holds."""
+    def square_radius(self, shape: Shape) -> Plane:
+        """0 in the middle, 1 on the ellipse that the box holds, growing as the square."""
         down, right = self._offsets(shape)
-        return np.sqrt((down * 2 / self.height) ** 2 + (right * 2 / self.width) ** 2)
+        return (down * 2 / self.height) ** 2 + (right * 2 / self.width) ** 2
 
     def middle(self, shape: Shape) -> tuple[int, int]:
         """The pixel in the middle, or the nearest to it that the image has."""
@@ -74,7 +74,7 @@ def find_boxes(mask: Mask, style: Style, *, turned: bool = False) -> list[Box]:
     boxes = [
         around(number, window, part)
         for number in foreground(mask)
-        for window, part in parts(np.isin(mask, style.outline(number)), several=style.several)
+        for window, part in parts(style.outlined(mask, number), several=style.several)
         if (part & (mask[window] == number)).any()
     ]
     return sorted(boxes, key=lambda box: -box.height * box.width)

@@ -41,13 +41,20 @@ def parts(region: Region, *, several: bool, around: int = 0) -> Iterator[tuple[W
 
     The window has `around` pixels more on each side as far as the image goes.
     """
-    numbers, count = ndimage.label(region, EIGHT) if several else (region.astype(np.int32), 1)
-    for number, found in enumerate(ndimage.find_objects(numbers, count), 1):
-        if found is not None:
-            rows, columns = (
-                slice(max(0, axis.start - around), axis.stop + around) for axis in found
-            )
-            yield (rows, columns), numbers[rows, columns] == number
+    if several:
+        numbers, count = ndimage.label(region, EIGHT)
+        windows = ndimage.find_objects(numbers, count)
+    else:
+        numbers = region.astype(np.int32)
+        windows = [_bounds(region)] if region.any() else []
+    for number, window in enumerate(windows, 1):
+        rows, columns = (slice(max(0, axis.start - around), axis.stop + around) for axis in window)
+        yield (rows, columns), numbers[rows, columns] == number
+
+
+def _bounds(region: Region) -> Window:
+    rows, columns = (np.flatnonzero(region.any(axis=axis)).tolist() for axis in (1, 0))
+    return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
 
 
 def without_holes(region: Region) -> Region:

@@ -24,7 +24,7 @@ def points(mask: Mask, _: np.random.Generator, style: Style) -> Mask:
     reach = dab_reach(style.dot * side)
     background = mask == 0
     for number in foreground(mask):
-        outline = np.isin(mask, style.outline(number))
+        outline = style.outlined(mask, number)
         for window, part in parts(outline, several=style.several):
             region = part & (mask[window] == number)
             if region.any():

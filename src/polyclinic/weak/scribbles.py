@@ -28,7 +28,7 @@ def scribbles(mask: Mask, rng: np.random.Generator, style: Style) -> Mask:
     if background.any():
         label[background & hand.stroke(_around(mask, rng, style))] = 0
     for number in foreground(mask):
-        outline = np.isin(mask, style.outline(number))
+        outline = style.outlined(mask, number)
         for window, part in parts(outline, several=style.several, around=1):
             region = part & (mask[window] == number)
             if region.any():

@@ -53,6 +53,13 @@ class Style:
         """The classes within the outline that an annotator draws around class `number`."""
         return self.outlines.get(number, (number,))
 
+    def outlined(self, mask: Mask, number: int) -> Region:
+        """All that lies within the outlines of class `number`."""
+        region = mask == number
+        for other in set(self.outline(number)) - {number}:
+            region |= mask == other
+        return region
+
 
 PLAIN = Style()
 STYLES: Mapping[str, Style] = {
@@ -114,9 +121,8 @@ def foreground(mask: Mask) -> list[int]:
 
 def present(mask: Mask) -> list[int]:
     """All classes present, in their order."""
-    found = np.zeros(256, dtype=bool)
-    found[mask] = True
-    return [int(number) for number in np.flatnonzero(found[:UNLABELLED])]
+    counts = np.bincount(mask.ravel(), minlength=256)[:UNLABELLED]
+    return [int(number) for number in np.flatnonzero(counts)]
 
 
 def _outlines(regions: Mapping[str, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
