@@ -167,6 +167,17 @@ def test_a_study_on_broken_images_stops_before_training(polyclinic, site, study,
     assert not (tmp_path / "runs" / "first" / "fedavg").exists()
 
 
+def test_weak_labels_are_made_for_a_site(polyclinic, site):
+    code, out, _ = polyclinic("weaken", site, "--kind", "scribble", "--task", "octa")
+    assert code == 0
+    assert len(list((site / "labels" / "scribble").glob("*.png"))) == 6
+    assert (site / "labels-scribble.png").exists()
+    assert "labels-scribble.png" in out.replace("\n", "")
+    code, _, err = polyclinic("weaken", site, "--kind", "scribbel", "--task", "octa")
+    assert code == 2
+    assert "scribble" in err
+
+
 def test_sites_are_imported_into_site_folders(polyclinic, site, tmp_path):
     code, _, _ = polyclinic("data", "import", site.parent, tmp_path / "new", "--task", "octa")
     assert code == 0

@@ -138,12 +138,13 @@ def test_label_files_are_what_training_sees_and_masks_what_scoring_sees(source):
     assert not (site.train.masks == 255).any()
 
 
-def test_site_toml_names_the_kind_where_the_study_lists_no_sites(source):
+def test_site_toml_names_the_kind_where_the_study_does_not(source):
     write_labels(source / "alpha", "point")
     (source / "alpha" / "site.toml").write_text('labels = "point"')
 
     assert [site.kind for site in load(source)] == ["point", "mask"]
-    assert load(source, SiteSettings(name="alpha"))[0].kind == "mask"
+    assert load(source, SiteSettings(name="alpha"))[0].kind == "point"
+    assert load(source, SiteSettings(name="alpha", labels="mask"))[0].kind == "mask"
 
 
 def test_weak_labels_only_for_training_leave_the_others_unlabelled(tmp_path):

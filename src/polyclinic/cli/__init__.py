@@ -1,4 +1,4 @@
-"""The command line: polyclinic run | report | list | config | data check | data import."""
+"""The command line: polyclinic run | report | list | config | weaken | data check | data import."""
 
 from __future__ import annotations
 
@@ -126,6 +126,31 @@ def config(study: StudyFile, overrides: Overrides = []) -> None:  # noqa: B006
 TaskName = Annotated[
     str | None, typer.Option("--task", help="The task; default: the one the site.toml files name.")
 ]
+
+
+@app.command()
+def weaken(
+    site: Annotated[Path, typer.Argument(help="A site folder with masks.")],
+    kind: Annotated[str, typer.Option(help="The kind of label: see polyclinic list kinds.")],
+    task: TaskName = None,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the annotator's hand.")] = 0,
+) -> None:
+    """Make weak labels from a site's masks, and a contact sheet of them."""
+    from rich.progress import Progress
+
+    from polyclinic.cli.tables import CONSOLE
+    from polyclinic.data.weakening import weaken_site
+
+    with Progress(console=CONSOLE, disable=not CONSOLE.is_terminal) as progress:
+        bar = progress.add_task(f"{kind} labels of {site.name}")
+        sheet = weaken_site(
+            site,
+            kind,
+            seed=seed,
+            task=_task(task) if task else None,
+            on_case=lambda _, done, total: progress.update(bar, completed=done, total=total),
+        )
+    typer.echo(f"contact sheet: {sheet}")
 
 
 @data_app.command()
