@@ -30,8 +30,8 @@ class Norm(nn.BatchNorm2d):
 class JoinedConv(nn.Conv2d):
     """A 3×3 convolution over two maps one behind the other, without ever joining them.
 
-    Convolving each with its share of the kernel and adding gives the same values, spares the
-    copies, and narrow maps have the faster weight gradients.
+    Convolving each with its share of the kernel and adding gives the same values and spares the
+    copies there and back: about a twentieth of a training step.
     """
 
     def __init__(self, first: int, second: int, outputs: int) -> None:

@@ -1,4 +1,4 @@
-"""Dropout whose random mask costs an eighth of torch's on a CPU."""
+"""Dropout that draws its random mask eight elements at a time on a CPU."""
 
 from __future__ import annotations
 
