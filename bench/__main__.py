@@ -6,7 +6,17 @@ from importlib import import_module
 
 from polyclinic.cli import ENVIRONMENT
 
-BENCHES = ("step", "federation", "mixing", "metrics", "data", "synthetic", "losses", "memory")
+BENCHES = (
+    "step",
+    "federation",
+    "mixing",
+    "metrics",
+    "data",
+    "synthetic",
+    "losses",
+    "weak",
+    "memory",
+)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from polyclinic.config import load_study
 from polyclinic.engine.loop import RoundDone, Scored
-from polyclinic.engine.study import TABLES, run_study, runs_of
+from polyclinic.engine.study import TABLES, perform, run_study, runs_of
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.federation.site import TrainingFailed
 from polyclinic.methods import METHODS
@@ -290,3 +290,16 @@ def test_two_stages_of_one_name_are_refused(federation):
     twice = '{name = "finetune", iterations = 0}, {name = "finetune", iterations = 3}'
     with pytest.raises(ValueError, match="only one stage called finetune"):
         federation().run("fedavg", then=twice)
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(federation):
+    small = federation(sites=2, rounds=1)
+    study = small.study("metafed", "engine.device=cpu", name="early")
+    (run,) = runs_of(study, small.folder / "runs")
+    first = next(perform(run, small.data(study)))
+    assert isinstance(first, RoundLine)
+    assert run.folder.exists
+    done = Done(run, list(perform(run, small.data(study))))
+    whole = small.run("metafed", "engine.device=cpu")
+    assert equal(done.tensors("server"), whole.tensors("server"))
+    assert len(done.folder.rounds()) == len(whole.folder.rounds())

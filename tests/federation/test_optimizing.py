@@ -126,3 +126,19 @@ def test_mixed_precision_is_used_where_asked_for_or_where_the_device_profits():
     }
     if torch.cuda.is_available():  # pragma: no cover
         assert isinstance(autocast(TrainingSettings(), cuda), torch.autocast)
+
+
+def test_a_kept_state_of_other_weights_is_left_alone():
+    training = TrainingSettings(keep_optimizer=True)
+    memory: dict[str, torch.Tensor] = {}
+    both = parameters()
+    with optimizing(both, training, memory, "main") as step:
+        give_gradients(both, 0)
+        step(0.01)
+    kept = memory["optimizer/main/conv/exp_avg"].clone()
+    alone = {"bias": both["bias"]}
+    with optimizing(alone, training, memory, "main") as step:
+        give_gradients(alone, 1)
+        step(0.01)
+    assert torch.equal(memory["optimizer/main/conv/exp_avg"], kept)
+    assert memory["optimizer/main/bias/step"] == 2
