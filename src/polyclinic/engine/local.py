@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
 
+import numba
 import torch
 import torch.multiprocessing
 
@@ -172,6 +174,7 @@ def prepare(threads: int) -> None:
     """Make this process ready to train: its threads, its way to keep memory."""
     keep_freed_memory()
     torch.set_num_threads(threads)
+    numba.set_num_threads(min(threads, os.cpu_count() or 1))
 
 
 def _open_bench(

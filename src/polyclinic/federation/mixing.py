@@ -14,7 +14,7 @@ from torch import Tensor
 
 from polyclinic.federation.weights import Weights
 
-BLOCK = 4096  # values per block: the double precision sums of a block stay in the fastest cache
+BLOCK = 8192  # values per block: the double precision sums of a block stay in the fastest cache
 
 
 def mix(parts: Mapping[str, Weights], row: Sequence[float]) -> Weights:
@@ -68,15 +68,17 @@ def _pointer(typing_context: Any, address: Any) -> Any:  # noqa: ARG001  # pragm
 
 @numba.njit(parallel=True, cache=True)
 def _mix_blocks(addresses: Any, row: Any, mixed: Any) -> None:  # pragma: no cover (compiled)
-    size = mixed.size
+    size, last = mixed.size, addresses.size - 1
     for block in numba.prange((size + BLOCK - 1) // BLOCK):
         start = block * BLOCK
         stop = min(size, start + BLOCK)
         sums = np.zeros(BLOCK)
-        for part in range(addresses.size):
+        for part in range(last):
             values = numba.carray(_pointer(addresses[part]), size)  # type: ignore[attr-defined,call-arg]
             weight = row[part]
             for index in range(start, stop):
                 sums[index - start] += weight * values[index]
+        values = numba.carray(_pointer(addresses[last]), size)  # type: ignore[attr-defined,call-arg]
+        weight = row[last]
         for index in range(start, stop):
-            mixed[index] = sums[index - start]
+            mixed[index] = sums[index - start] + weight * values[index]
