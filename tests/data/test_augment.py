@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from polyclinic.config import AugmentationSettings
-from polyclinic.data.augment import Moves, augmented, draw_moves, normalised
+from polyclinic.data.augment import Moves, augmented, draw_moves, moved_by_torch, normalised
 from polyclinic.data.cases import Cases
 
 SIDE = 48
@@ -86,6 +86,18 @@ def test_flips_and_turns_are_exactly_numpys(upside_down, mirrored, turns):
         wanted = wanted[..., ::-1, :] if upside_down else wanted
         wanted = wanted[..., ::-1] if mirrored else wanted
         assert np.array_equal(got, np.rot90(wanted, turns, axes=(-2, -1)))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_compiled_way_agrees_with_the_way_of_other_devices(dtype, seed):
+    data, rng = cases(16, dtype=dtype), torch.Generator().manual_seed(seed)
+    settings = AugmentationSettings(quarter_turns=True)
+    arguments = data, torch.randperm(16, generator=rng), draw_moves(16, settings, rng), 0.8
+    ours, other = augmented(*arguments), moved_by_torch(*arguments, "cpu")
+
+    assert torch.allclose(ours.images, other.images, atol=2e-4)
+    assert (ours.labels == other.labels).float().mean() > 0.999  # half-way pixels may differ
 
 
 def test_augmenting_leaves_the_cases_as_they_are():

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 
 from polyclinic.config import AugmentationSettings
+from polyclinic.data.augment_kernels import move
 from polyclinic.data.cases import UNLABELLED, Batch, Cases
 
 
@@ -47,6 +48,37 @@ def augmented(
     A rotation is bilinear in the image and nearest in the label; beyond the border it leaves `fill`
     and unlabelled pixels.
     """
+    on_cpu = torch.device(device).type == cases.images.device.type == "cpu"
+    return (_moved_by_kernel if on_cpu else moved_by_torch)(cases, index, moves, fill, device)
+
+
+def _moved_by_kernel(
+    cases: Cases, index: Tensor, moves: Moves, fill: float, device: torch.device | str
+) -> Batch:
+    count, channels, high, wide = len(index), *cases.images.shape[1:]
+    offset, scale = cases.offset[index], cases.scale[index]
+    moved = torch.empty(count, high, wide, channels, device=device)
+    marks = torch.full((count, high, wide), UNLABELLED, dtype=torch.uint8, device=device)
+    beyond = offset + fill * scale  # what normalisation makes `fill`
+    inputs = (cases.images, cases.labels, index, _maps(moves), beyond, offset, scale)
+    move(*(tensor.numpy() for tensor in (*inputs, moved, marks)))
+    return Batch(moved.permute(0, 3, 1, 2), marks)
+
+
+def _maps(moves: Moves) -> Tensor:
+    """B×4: where a pixel comes from, as offsets from the centre (see `move`)."""
+    angle = torch.deg2rad(moves.degrees.double())
+    quarter = torch.tensor([[1, 0], [0, 1], [-1, 0], [0, -1]])[moves.turns]  # cosine, sine
+    cos = angle.cos() * quarter[:, 0] - angle.sin() * quarter[:, 1]
+    sin = angle.sin() * quarter[:, 0] + angle.cos() * quarter[:, 1]
+    x, y = 1 - 2 * moves.mirrored.double(), 1 - 2 * moves.upside_down.double()
+    return torch.stack((x * cos, -x * sin, y * sin, y * cos), dim=1).float()
+
+
+def moved_by_torch(
+    cases: Cases, index: Tensor, moves: Moves, fill: float, device: torch.device | str
+) -> Batch:
+    """The same on any device, with torch's own operations."""
     images, labels, offset, scale = _picked(cases, index, device)
     _turn(images, moves)
     _turn(labels, moves)

@@ -1,0 +1,111 @@
+"""Moving a batch on a CPU: every pixel is fetched, blended and normalised in one pass."""
+
+from typing import Any
+
+import numba
+import numpy as np
+
+HALF = np.float32(0.5)
+ONE = np.float32(1)
+
+
+@numba.njit(parallel=True, cache=True)
+def move(
+    images: Any,
+    labels: Any,
+    index: Any,
+    maps: Any,
+    beyond: Any,
+    offset: Any,
+    scale: Any,
+    moved: Any,
+    marks: Any,
+) -> None:  # pragma: no cover (compiled)
+    """Fill `moved` (B×H×W×C) and `marks` (B×H×W) with the cases at `index` of N×C×H×W and N×H×W.
+
+    Row b of `maps` takes a pixel's offset from the centre (right, down) to where the pixel comes
+    from: right from right, right from down, down from right, down from down. Images are bilinear
+    with `beyond[b]` around them and then normalised, labels nearest with `marks` left around them.
+    """
+    count, high, wide, _ = moved.shape
+    centre_x, centre_y = HALF * np.float32(wide - 1), HALF * np.float32(high - 1)
+    for line in numba.prange(count * high):
+        b, y = line // high, line % high
+        n, down = index[b], np.float32(y) - centre_y
+        across, up = maps[b, 0], maps[b, 2]  # steps of one pixel to the right
+        # Where the line would start if x began at the centre.
+        u, v = maps[b, 1] * down + centre_x, maps[b, 3] * down + centre_y
+        _mark_line(labels[n], across, up, u, v, centre_x, marks[b, y])
+        if across == np.floor(across) and up == np.floor(up):
+            _copy_line(images[n], across, up, u, v, centre_x, moved[b, y])
+        else:
+            _blend_line(images[n], across, up, u, v, centre_x, beyond[b], moved[b, y])
+        _normalise(moved[b, y].reshape(-1), offset[b], scale[b])
+
+
+@numba.njit
+def _normalise(values: Any, offset: Any, scale: Any) -> None:  # pragma: no cover (compiled)
+    for i in range(values.size):
+        values[i] = (values[i] - offset) / scale
+
+
+@numba.njit
+def _mark_line(
+    label: Any, across: Any, up: Any, u: Any, v: Any, centre: Any, marks: Any
+) -> None:  # pragma: no cover (compiled)
+    high, wide = np.uint32(label.shape[0]), np.uint32(label.shape[1])
+    for x in range(marks.size):
+        right = np.float32(x) - centre
+        column = np.uint32(np.int32(np.floor(u + across * right + HALF)))
+        row = np.uint32(np.int32(np.floor(v + up * right + HALF)))
+        if column < wide and row < high:  # below zero they are huge
+            marks[x] = label[row, column]
+
+
+@numba.njit
+def _copy_line(
+    image: Any, across: Any, up: Any, u: Any, v: Any, centre: Any, line: Any
+) -> None:  # pragma: no cover (compiled)
+    for k in range(line.shape[1]):
+        plane = image[k]
+        for x in range(line.shape[0]):
+            right = np.float32(x) - centre
+            column, row = np.uint32(u + across * right), np.uint32(v + up * right)
+            line[x, k] = plane[row, column]
+
+
+@numba.njit
+def _blend_line(
+    image: Any, across: Any, up: Any, u: Any, v: Any, centre: Any, beyond: Any, line: Any
+) -> None:  # pragma: no cover (compiled)
+    _, high, wide = image.shape
+    for x in range(line.shape[0]):
+        right = np.float32(x) - centre
+        place_x, place_y = u + across * right, v + up * right
+        left, top = np.floor(place_x), np.floor(place_y)
+        a, c = place_x - left, place_y - top
+        column, row = int(left), int(top)
+        if 0 <= column < wide - 1 and 0 <= row < high - 1:
+            i, j = np.uint32(row), np.uint32(column)
+            for k in range(line.shape[1]):
+                above = (ONE - a) * image[k, i, j] + a * image[k, i, j + np.uint32(1)]
+                i1 = i + np.uint32(1)
+                below = (ONE - a) * image[k, i1, j] + a * image[k, i1, j + np.uint32(1)]
+                line[x, k] = (ONE - c) * above + c * below
+        elif -1 <= column < wide and -1 <= row < high:
+            for k in range(line.shape[1]):
+                above = (ONE - a) * _value(image[k], row, column, beyond)
+                above += a * _value(image[k], row, column + 1, beyond)
+                below = (ONE - a) * _value(image[k], row + 1, column, beyond)
+                below += a * _value(image[k], row + 1, column + 1, beyond)
+                line[x, k] = (ONE - c) * above + c * below
+        else:
+            for k in range(line.shape[1]):
+                line[x, k] = beyond
+
+
+@numba.njit
+def _value(plane: Any, row: Any, column: Any, around: Any) -> Any:  # pragma: no cover (compiled)
+    if 0 <= row < plane.shape[0] and 0 <= column < plane.shape[1]:
+        return np.float32(plane[row, column])
+    return around
