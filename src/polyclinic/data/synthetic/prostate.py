@@ -116,28 +116,30 @@ def _stroma(gland: Ellipse) -> Ellipse:
 
 
 SITES = (
-    SyntheticSite("opal", (9, 2, 3), Pelvis(), Annotation(reach=1.2), Look(noise=0.03), slices=4),
+    SyntheticSite(
+        "opal", (9, 2, 3), Pelvis(), Annotation(reach=1.25), Look(gamma=0.75, noise=0.03), slices=4
+    ),
     SyntheticSite(
         "pine",
         (9, 2, 3),
         Pelvis(prostate=0.33),
-        Annotation(reach=0.86),
-        Look(gain=0.95, noise=0.03),
+        Annotation(reach=0.8),
+        Look(gain=0.95, gamma=1.4, noise=0.03),
         slices=4,
     ),
     SyntheticSite(
         "quartz",
         (6, 1, 2),
         Pelvis(prostate=0.35),
-        Annotation(reach=1.15, zone=True),
-        Look(noise=0.05, lines=80),
+        Annotation(reach=1.2, zone=True),
+        Look(noise=0.05, lines=64),
         slices=4,
     ),
     SyntheticSite(
         "reed",
         (4, 1, 2),
         Pelvis(prostate=0.34, zoom=0.97),
-        Annotation(reach=0.84, smooth=0.7),
+        Annotation(reach=0.8, smooth=0.7),
         Look(gain=0.7, noise=0.03),
         slices=5,
     ),
@@ -145,16 +147,16 @@ SITES = (
         "slate",
         (4, 1, 2),
         Pelvis(prostate=0.32, coil=True, zoom=0.95),
-        Annotation(reach=0.86),
-        Look(gain=0.8, noise=0.03, vignette=0.2),
+        Annotation(reach=0.8),
+        Look(gain=0.8, gamma=1.5, noise=0.03, vignette=0.2),
         slices=5,
     ),
     SyntheticSite(
         "tide",
         (4, 1, 2),
         Pelvis(prostate=0.31, coil=True, zoom=0.92),
-        Annotation(reach=1.15, zone=True),
-        Look(noise=0.03, vignette=0.3),
+        Annotation(reach=1.2, zone=True),
+        Look(gamma=0.8, noise=0.03, vignette=0.3),
         slices=4,
     ),
 )
