@@ -13,7 +13,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Polyclinic needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower]'
 	touch $@
 
 demo: install ## a five-site synthetic study with its report, in a few minutes
@@ -23,7 +23,13 @@ test: install ## the test suite
 	$(BIN)/python -m pytest -q
 
 test-slow: install ## the long studies as well
-	$(BIN)/python -m pytest -q -m 'slow or not slow'
+	$(BIN)/python -m pytest -q -m 'not federation'
+
+test-federation: install ## coordinator and sites as real processes, with all their faults
+	$(BIN)/python -m pytest -q -m federation
+
+federation: install ## a coordinator and four sites on this machine, with their report
+	$(BIN)/python -m demo.federation
 
 check: install ## format, lint, types, import contracts, tests with coverage
 	$(BIN)/ruff format --check .
@@ -40,4 +46,4 @@ format: install ## format the code and mend what ruff can
 bench: install ## every speed ratio of docs/benchmarks.md, measured anew
 	$(BIN)/python -m bench
 
-.PHONY: help install demo test test-slow check format bench
+.PHONY: help install demo test test-slow test-federation federation check format bench

@@ -18,7 +18,19 @@ def cost(tmp_path):
     add(run, 0, "alpha", up=7, seconds=1.0, images=10)
     for number in (1, 2):
         add(run, number, "alpha", down=100, up=10, seconds=2.0, images=40, extras=("control/a",))
-        add(run, number, "beta", down=300, up=30, seconds=3.0, images=60, extras=("control/b",))
+        add(
+            run,
+            number,
+            "beta",
+            down=300,
+            up=30,
+            seconds=3.0,
+            images=60,
+            extras=("control/b",),
+            parts={"encoder": 20, "head": 10},
+            numbers={"epsilon": 1.5 * number},
+        )
+    add(run, 2, "alpha", missed="it was away")
     add(run, 3, "beta", down=1000, seconds=1.0, images=0)
     return method_costs(read_runs([run.path]))[0]
 
@@ -42,6 +54,16 @@ def test_every_site_has_its_own_costs(cost):
 
 def test_extras_are_listed_by_name_once(cost):
     assert cost.extras == ("control/a", "control/b")
+
+
+def test_what_was_sent_is_divided_by_part(cost):
+    assert cost.parts == {"encoder": 40, "head": 20}
+
+
+def test_missed_visits_and_spent_privacy_are_told_by_site(cost):
+    alpha, beta = cost.sites
+    assert (alpha.missed, alpha.epsilon) == (1, None)
+    assert (beta.missed, beta.epsilon) == (0, 3.0)
 
 
 def test_a_run_without_rounds_has_no_costs(tmp_path):

@@ -1,4 +1,4 @@
-"""The command line: polyclinic run | report | list | config | weaken | data check | data import."""
+"""The command line: run, report, list, config, weaken, data, server, site, deploy, ledger."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+from polyclinic.cli import federation
+from polyclinic.cli.deploy import app as deploy_app
 
 if TYPE_CHECKING:
     from polyclinic.data.tasks import Task
@@ -32,6 +35,10 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Look at and prepare the folders of sites.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.add_typer(deploy_app, name="deploy")
+app.add_typer(federation.ledger_app, name="ledger")
+app.command()(federation.server)
+app.command()(federation.site)
 
 StudyFile = Annotated[Path, typer.Argument(help="The TOML file of the study.")]
 Overrides = Annotated[

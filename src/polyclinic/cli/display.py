@@ -79,6 +79,8 @@ class _Lines:
 
     def __call__(self, run: Run, event: Event) -> None:
         self.pace.take(run, event)
+        for warning in _missing(event):
+            self.say(f"{run.choice.label} seed {run.seed}  {warning}")
         if isinstance(event, RoundDone) and event.round > 0:
             self.say(f"{run.choice.label} seed {run.seed}  {self.pace.news(event.round)}")
             self.pace.lines.clear()
@@ -96,9 +98,20 @@ class _Bars:
         if name not in self.bars:
             self.bars[name] = self.progress.add_task(name, total=self.pace.rounds, news="")
         self.pace.take(run, event)
+        for warning in _missing(event):
+            self.progress.console.print(f"{name}  {warning}")
         done = event.round if isinstance(event, RoundDone) else None
-        site = event.site if isinstance(event, RoundLine | Scored) else ""
-        news = f"{self.pace.news(event.round)}  {site}"
+        if isinstance(event, Scored) and event.split == "test":
+            news = f"scored {event.site}{self.pace.validation}"
+        else:
+            site = "" if isinstance(event, RoundDone) else event.site
+            news = f"{self.pace.news(event.round)}  {site}"
         self.progress.update(self.bars[name], completed=done, news=news)
         if isinstance(event, RoundDone):
             self.pace.lines.clear()
+
+
+def _missing(event: Event) -> Iterator[str]:
+    """A line about a site that was left out, where the event tells of one."""
+    if not isinstance(event, RoundDone) and event.missed:
+        yield f"round {event.round}: {event.site} is left out: {event.missed}"

@@ -22,7 +22,7 @@ def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> St
     Folders in the file are relative to the file, folders in an override to the working directory.
     """
     file = Path(path)
-    study = {"name": file.stem} | _read(file)
+    study = {"name": file.stem} | read_toml(file)
     mistakes: list[Mistake] = []
     shape(study)
     changed = apply_overrides(study, overrides, tables, mistakes)
@@ -39,7 +39,8 @@ def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> St
     return Study(**dict(checked), task=task, network=network, method=methods)
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_toml(file: Path) -> dict[str, Any]:
+    """The content of a TOML file; ConfigError says why it cannot be read."""
     content = b""
     try:
         content = file.read_bytes()

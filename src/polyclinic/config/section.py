@@ -48,8 +48,15 @@ def _readable(text: str) -> str:
     return text
 
 
+def _looks_like_a_device(device: str) -> str:
+    if not re.fullmatch(r"auto|cpu|mps|(cuda|xpu)(:\d+)?", device):
+        raise ValueError("must be auto, cpu, mps, cuda or xpu, or one of several as cuda:0")
+    return device
+
+
 FolderName = Annotated[str, AfterValidator(_usable_as_folder)]
 Label = Annotated[str, AfterValidator(_readable)]
+Device = Annotated[str, AfterValidator(_looks_like_a_device)]
 
 
 class Section(BaseModel):

@@ -1,7 +1,6 @@
 """The settings of a study: one frozen model for each section of its TOML file."""
 
 import math
-import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,6 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from polyclinic.config.section import (
     AtLeastOne,
     Count,
+    Device,
     FolderName,
     Positive,
     Section,
@@ -145,19 +145,26 @@ class EvaluationSettings(Section):
 
 
 class EngineSettings(Section):
-    """What carries the letters; threads = 0 divides all cores among the workers."""
+    """What carries the letters; threads = 0 divides all cores among the workers.
 
-    name: Literal["local"] = "local"
+    With Flower each site has its own device and threads; a stage takes at most `deadline` seconds,
+    a site that cannot be reached is waited for `patience` seconds once the others have answered,
+    and the study stops where less than the `quorum`'s share of the sites answers.
+    """
+
+    needs: ClassVar = {
+        **dict.fromkeys(("workers", "threads", "device"), ("name", "local")),
+        **dict.fromkeys(("encoding", "quorum", "deadline", "patience"), ("name", "flower")),
+    }
+
+    name: Literal["local", "flower"] = "local"
     workers: AtLeastOne = 1
     threads: Count = 0
-    device: str = "auto"
-
-    @field_validator("device")
-    @classmethod
-    def _looks_like_a_device(cls, device: str) -> str:
-        if not re.fullmatch(r"auto|cpu|mps|(cuda|xpu)(:\d+)?", device):
-            raise ValueError("must be auto, cpu, mps, cuda or xpu, or one of several as cuda:0")
-        return device
+    device: Device = "auto"
+    encoding: Literal["float32", "float16", "bfloat16", "difference"] = "float32"
+    quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
+    deadline: Positive = 14400.0
+    patience: Positive = 180.0
 
 
 class Choice(Section):

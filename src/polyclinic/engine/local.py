@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ import torch.multiprocessing
 from polyclinic.data.cases import SiteData, pool
 from polyclinic.engine.allocator import keep_freed_memory
 from polyclinic.engine.loop import Reply, Scored
+from polyclinic.engine.models import keep_model
 from polyclinic.engine.pictures import draw_pictures
 from polyclinic.engine.states import StateFolder
 from polyclinic.engine.workplace import Assignment, Workplace
@@ -28,6 +28,8 @@ POOLED = "pooled"
 
 class LocalSites:
     """The sites of a run on this machine; their states are files, so workers are alike."""
+
+    quorum = 1.0  # a site that fails here stops the study
 
     def __init__(
         self,
@@ -97,6 +99,14 @@ class LocalSites:
         for info in {*self.trained, *self.scored}:
             self.states.keep_only(info.name, needed)
 
+    def keep(self, last: int) -> None:
+        """Write each site's final model, its whole network and memory, into the run folder."""
+        run, assignment = self.bench.run, self.bench.workplace.assignment
+        for info in self.scored:
+            state = self.states.load(info.name, last)
+            assert state is not None, "every site has settled"
+            keep_model(run, info.name, run.about().method, state, assignment)
+
     def _map(self, work: Callable[..., Outcome], tasks: Sequence[Any]) -> Iterable[Outcome]:
         if self.pool:
             return self.pool.map(_at_bench, [work.__name__] * len(tasks), tasks)
@@ -142,6 +152,7 @@ class Bench:
             up=visit.reply.nbytes,
             extras=tuple(sorted({*letter.extras, *visit.reply.extras})),
             numbers=dict(visit.reply.numbers),
+            parts=visit.reply.bytes_by_part(),
         )
         return Reply(visit.reply, line)
 
@@ -173,8 +184,9 @@ _bench: Bench  # the workplace of a worker process
 def prepare(threads: int) -> None:
     """Make this process ready to train: its threads, its way to keep memory."""
     keep_freed_memory()
+    # numba first: where it starts its own threads here, it would set torch's number anew.
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
     torch.set_num_threads(threads)
-    numba.set_num_threads(min(threads, os.cpu_count() or 1))
 
 
 def _open_bench(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,20 +13,21 @@ import torch
 
 from polyclinic.config import EvaluationSettings
 from polyclinic.engine.checkpoint import Checkpoint, Progress
+from polyclinic.engine.waiting import WaitingRoom
 from polyclinic.engine.workplace import Assignment
 from polyclinic.federation.letter import Letter
 from polyclinic.federation.method import Stage
 from polyclinic.federation.seeds import generator
 from polyclinic.federation.server import Server, SiteInfo
 from polyclinic.federation.site import TrainingFailed
-from polyclinic.runs import RoundLine, Score, Split
+from polyclinic.runs import RoundLine, RoundTable, Score, Split
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A site's answer and what the record says of it."""
+    """A site's answer, None where it was left out, and what the record says of it."""
 
-    letter: Letter
+    letter: Letter | None
     line: RoundLine
 
 
@@ -37,6 +39,7 @@ class Scored:
     split: Split
     site: str
     rows: tuple[Score, ...]
+    missed: str = ""  # why the site could not be scored
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,11 @@ class RoundDone:
 
 
 Event = RoundLine | Scored | RoundDone
-Record = Callable[[Sequence[RoundLine], Sequence[Score]], None]
+Record = Callable[[Sequence[RoundLine], Sequence[Score], Sequence[RoundTable]], None]
+
+
+class TooFewSites(ValueError):
+    """So few sites answered that a round would not mean anything."""
 
 
 class Sites(Protocol):
@@ -56,6 +63,7 @@ class Sites(Protocol):
 
     trained: tuple[SiteInfo, ...]  # take part in rounds
     scored: tuple[SiteInfo, ...]  # settle and are scored
+    quorum: float  # the share of them that must answer
 
     def ask(
         self, stage: Stage, letters: Mapping[str, Letter], *, number: int, since: int
@@ -79,6 +87,10 @@ class Sites(Protocol):
         """Remove states that none of these rounds can ask for."""
         ...
 
+    def keep(self, last: int) -> None:
+        """Keep each site's final model, its state of the last round, where it belongs."""
+        ...
+
 
 class Loop:
     """One run of one method: before, each round, after, and the final scores."""
@@ -98,6 +110,7 @@ class Loop:
         self.sites = sites
         self.evaluation = evaluation
         self.checkpoint = checkpoint
+        self.waiting = WaitingRoom(checkpoint.folder / "replies")
         self.record = record
         self.progress = Progress(round=-1)
         self.lines: list[RoundLine] = []
@@ -152,26 +165,48 @@ class Loop:
         since = number - 1 if since is None else since
         for stage in stages:
             groups = [[info] for info in infos] if stage.ring else [infos]
+            missed: dict[str, str] = {}
             for group in groups:
                 letters = {info.name: stage.letter(self.server, info) for info in group}
-                replies = yield from self._ask(stage, letters, number, since)
-                stage.combine(self.server, replies)
+                replies = yield from self._ask(stage, letters, number, since, missed)
+                self._refuse_too_few(missed, len(infos), f"round {number}, stage {stage.name}")
+                if replies:
+                    stage.combine(self.server, replies)
+                self.waiting.clear()
             since = number
 
     def _ask(
-        self, stage: Stage, letters: Mapping[str, Letter], number: int, since: int
+        self,
+        stage: Stage,
+        letters: Mapping[str, Letter],
+        number: int,
+        since: int,
+        missed: dict[str, str],
     ) -> Generator[Event, None, dict[str, Letter]]:
+        """The replies, in the order of the letters; who is left out is added to `missed`."""
         replies = {}
         for site, reply in self.sites.ask(stage, letters, number=number, since=since):
+            self.lines.append(reply.line)
+            yield reply.line
+            if reply.letter is None:
+                missed[site] = reply.line.missed
+                continue
             if not torch.isfinite(reply.letter.weights.flat).all():
                 raise TrainingFailed(
                     f"site {site} answered with weights that are not numbers in round {number}, "
                     f"stage {stage.name}; the weights of the round before are kept"
                 )
-            replies[site] = reply.letter
-            self.lines.append(reply.line)
-            yield reply.line
-        return {site: replies[site] for site in letters}
+            replies[site] = self.waiting.seat(site, reply.letter)
+        return {site: replies[site] for site in letters if site in replies}
+
+    def _refuse_too_few(self, missed: Mapping[str, str], count: int, where: str) -> None:
+        needed = max(1, math.ceil(self.sites.quorum * count))
+        if count - len(missed) < needed:
+            reasons = "\n".join(f"  {site}: {reason}" for site, reason in missed.items())
+            raise TooFewSites(
+                f"only {count - len(missed)} of {count} sites answered in {where}, and "
+                f"{needed} are needed; the round before is kept\n{reasons}"
+            )
 
     def _validate(self, number: int) -> Generator[Event, None, float | None]:
         if not self._due(number):
@@ -197,13 +232,19 @@ class Loop:
     ) -> Generator[Event, None, list[float]]:
         """Score all sites; gives the mean of each that has cases."""
         means = []
+        missed = {}
         for scored in self.sites.score(
             letters, split=split, metrics=metrics, number=number, since=since
         ):
             self.scores += scored.rows
+            if scored.missed:
+                missed[scored.site] = scored.missed
+                where = {"round": number, "stage": f"score {split}", "site": scored.site}
+                self.lines.append(RoundLine(**where, missed=scored.missed))
             if scored.rows:
                 means.append(float(np.mean([row.value for row in scored.rows])))
             yield scored
+        self._refuse_too_few(missed, len(self.sites.scored), f"the scoring of round {number}")
         return means
 
     def _due(self, number: int) -> bool:
@@ -217,8 +258,8 @@ class Loop:
         self.sites.forget([self.chosen_round, self.progress.best_round, number - 1, number])
 
     def _record(self) -> None:
-        self.record(self.lines, self.scores)
-        self.lines, self.scores = [], []
+        self.record(self.lines, self.scores, self.server.tables)
+        self.lines, self.scores, self.server.tables = [], [], []
 
     def _present(self, number: int) -> list[SiteInfo]:
         """The sites of a round: all, or a share of them drawn anew each round."""

@@ -27,11 +27,13 @@ class StateFolder:
 
     def load(self, site: str, since: int) -> SiteState | None:
         """The newest state of a site up to round `since`, or None before its first visit."""
-        rounds = [number for number in self._rounds(site) if number <= since]
-        if not rounds:
-            return None
-        tensors, _ = load_tensors(self.file(site, max(rounds)))
-        return SiteState(group(tensors, "weights"), group(tensors, "memory"))
+        rounds = [number for number in self.rounds(site) if number <= since]
+        return self.read(site, max(rounds))[0] if rounds else None
+
+    def read(self, site: str, number: int) -> tuple[SiteState, dict[str, str]]:
+        """Exactly the state of this round, and what is noted about it."""
+        tensors, about = load_tensors(self.file(site, number))
+        return SiteState(group(tensors, "weights"), group(tensors, "memory")), about
 
     def save(self, site: str, number: int, state: SiteState, about: Mapping[str, str]) -> None:
         """Write a site's state after a round."""
@@ -40,7 +42,7 @@ class StateFolder:
 
     def keep_only(self, site: str, needed: Iterable[int]) -> None:
         """Remove the states that none of these rounds could ask for."""
-        present = self._rounds(site)
+        present = self.rounds(site)
         kept = {max((n for n in present if n <= since), default=-1) for since in needed}
         for number in set(present) - kept:
             self.file(site, number).unlink()
@@ -49,6 +51,7 @@ class StateFolder:
         """Where a site's state after a round lies."""
         return self.path / site / f"round-{number:05d}.safetensors"
 
-    def _rounds(self, site: str) -> list[int]:
+    def rounds(self, site: str) -> list[int]:
+        """The rounds of which a site has a state."""
         files = (self.path / site).glob("round-*.safetensors")
         return sorted(int(file.stem.removeprefix("round-")) for file in files)

@@ -21,9 +21,9 @@ from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS, Task
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.local import LocalSites, prepare
-from polyclinic.engine.loop import Event, Loop
-from polyclinic.engine.states import StateFolder
-from polyclinic.engine.tensors import nested, save_tensors
+from polyclinic.engine.loop import Event, Loop, Sites
+from polyclinic.engine.models import keep_model
+from polyclinic.engine.states import SiteState
 from polyclinic.engine.workplace import Assignment, Workplace
 from polyclinic.evaluation import METRICS
 from polyclinic.federation.server import Server, SiteInfo
@@ -36,6 +36,7 @@ from polyclinic.runs import (
     AboutTask,
     Finished,
     RoundLine,
+    RoundTable,
     RunError,
     RunFolder,
     Score,
@@ -86,6 +87,8 @@ def run_study(
     study: Study, root: Path, *, resume: bool = False, fresh: bool = False, watch: Watch
 ) -> list[Run]:
     """Do all runs of a study that are not finished, telling `watch` every event."""
+    if study.engine.name != "local":
+        raise RunError("the engine of this study is flower: polyclinic server runs it")
     runs = runs_of(study, root)
     if not fresh:
         refuse_mistaken_runs(runs, resume=resume)
@@ -93,14 +96,25 @@ def run_study(
         labels: load_data(study, labels, splits_folder=root / slug(study.name) / "splits")
         for labels in dict.fromkeys(choice.labels for choice in study.method)
     }
+    do_runs(runs, lambda run: perform(run, data[run.choice.labels]), fresh=fresh, watch=watch)
+    return runs
+
+
+def do_runs(
+    runs: Sequence[Run],
+    performing: Callable[[Run], Iterator[Event]],
+    *,
+    fresh: bool,
+    watch: Watch,
+) -> None:
+    """Do the runs that are not finished, one after another."""
     for run in runs:
         with run.folder.lock():
             if fresh:
                 run.folder.clear()
             if not run.folder.finished:
-                for event in perform(run, data[run.choice.labels]):
+                for event in performing(run):
                     watch(run, event)
-    return runs
 
 
 def load_data(study: Study, labels: str | None, *, splits_folder: Path | None) -> list[SiteData]:
@@ -108,7 +122,7 @@ def load_data(study: Study, labels: str | None, *, splits_folder: Path | None) -
     data = load_federation(
         task_of(study), study.data, study.site, labels=labels, splits_folder=splits_folder
     )
-    refuse_missing_validation(study, data)
+    refuse_no_validation(study, sum(len(with_masks(site.val)) for site in data))
     return data
 
 
@@ -131,9 +145,9 @@ def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:
         raise RunError("\n".join([*mistakes, advice]))
 
 
-def refuse_missing_validation(study: Study, data: Sequence[SiteData]) -> None:
-    """Raise an error where the best round is wanted but nothing could tell it."""
-    if study.evaluation.choose == "best" and not any(len(with_masks(site.val)) for site in data):
+def refuse_no_validation(study: Study, cases: int) -> None:
+    """Raise an error where the best round is wanted but no cases could tell it."""
+    if study.evaluation.choose == "best" and not cases:
         raise RunError(
             "evaluation.choose = 'best' needs validation cases with masks, and no site has any; "
             "give data.split a second share above 0, or choose = 'last'"
@@ -143,7 +157,7 @@ def refuse_missing_validation(study: Study, data: Sequence[SiteData]) -> None:
 def perform(run: Run, data: Sequence[SiteData]) -> Iterator[Event]:
     """One run from where it stands to its end, event by event."""
     engine = run.study.engine
-    device = torch.device(_device(engine.device))
+    device = torch.device(device_of(engine.device))
     threads = engine.threads or max(1, (os.cpu_count() or 1) // engine.workers)
     prepare(threads)
     assignment = assign(run, data)
@@ -158,30 +172,45 @@ def perform(run: Run, data: Sequence[SiteData]) -> Iterator[Event]:
             pictures=run.study.evaluation.pictures,
         )
     ) as sites:
-        server = Server(
-            sites.trained, workplace.first_weights(), run.study.federation, assignment.seed
-        )
-        checkpoint = Checkpoint(run.folder.path / "checkpoint")
-        if checkpoint.exists:
-            run.folder.forget_after(checkpoint.load(server).round)
-        elif run.folder.exists:
-            run.folder.clear()
-        if not run.folder.exists:
-            run.folder.create(to_toml(run.study), about(run, data, workplace, device, threads))
+        about_run = about(run, [about_site(site) for site in data], workplace, threads)
+        yield from conduct(run, workplace, sites, about_run)
 
-        def record(lines: Sequence[RoundLine], scores: Sequence[Score]) -> None:
-            run.folder.append_round(lines)
-            run.folder.append_scores(scores)
 
-        loop = Loop(assignment, server, sites, run.study.evaluation, checkpoint, record)
-        yield from loop.run()
-        _keep_weights(run, server, assignment)
-        chosen, seconds = loop.chosen_round, loop.progress.seconds
-        run.folder.finish(Finished(chosen_round=chosen, seconds=seconds))
-        shutil.rmtree(checkpoint.folder)
+def conduct(run: Run, workplace: Workplace, sites: Sites, about_run: About) -> Iterator[Event]:
+    """The same with its sites wherever they are: the loop, and the folder that it fills."""
+    assignment = workplace.assignment
+    server = Server(sites.trained, workplace.first_weights(), run.study.federation, assignment.seed)
+    checkpoint = Checkpoint(run.folder.path / "checkpoint")
+    if checkpoint.exists:
+        run.folder.forget_after(checkpoint.load(server).round)
+    elif run.folder.exists:
+        run.folder.clear()
+    if not run.folder.exists:
+        run.folder.create(to_toml(run.study), about_run)
+
+    def record(
+        lines: Sequence[RoundLine], scores: Sequence[Score], tables: Sequence[RoundTable]
+    ) -> None:
+        run.folder.append_round(lines)
+        run.folder.append_scores(scores)
+        run.folder.append_tables(tables)
+
+    loop = Loop(assignment, server, sites, run.study.evaluation, checkpoint, record)
+    yield from loop.run()
+    sites.keep(assignment.rounds + 1)
+    final = SiteState(server.weights, server.memory)
+    keep_model(run.folder, "server", run.choice.label, final, assignment)
+    chosen, seconds = loop.chosen_round, loop.progress.seconds
+    run.folder.finish(Finished(chosen_round=chosen, seconds=seconds))
+    shutil.rmtree(checkpoint.folder)
 
 
 def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
+    """What all machines of a run agree on, where all sites are here."""
+    return assignment_of(run, [about_site(site) for site in data])
+
+
+def assignment_of(run: Run, sites: Sequence[AboutSite]) -> Assignment:
     """What all machines of a run agree on."""
     study = run.study
     return Assignment(
@@ -191,8 +220,7 @@ def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
         network_settings=dict(study.network.settings),
         task=task_of(study),
         sites=tuple(
-            SiteInfo(site.name, index, site.kind, len(site.train))
-            for index, site in enumerate(data)
+            SiteInfo(site.name, index, site.kind, site.train) for index, site in enumerate(sites)
         ),
         training=study.training,
         rounds=study.federation.rounds,
@@ -201,9 +229,13 @@ def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
     )
 
 
-def about(
-    run: Run, data: Sequence[SiteData], workplace: Workplace, device: torch.device, threads: int
-) -> About:
+def about_site(site: SiteData) -> AboutSite:
+    """What the run folder says of a site."""
+    counts = {split: len(getattr(site, split)) for split in ("train", "val", "test")}
+    return AboutSite(name=site.name, kind=site.kind, **counts)
+
+
+def about(run: Run, sites: Sequence[AboutSite], workplace: Workplace, threads: int) -> About:
     """What the run folder says of the run."""
     task, net = workplace.assignment.task, workplace.net
     names = parameters(net)
@@ -211,19 +243,10 @@ def about(
         method=run.choice.label,
         seed=run.seed,
         task=AboutTask(name=task.name, classes=task.classes, regions=dict(task.regions)),
-        sites=tuple(
-            AboutSite(
-                name=site.name,
-                kind=site.kind,
-                train=len(site.train),
-                val=len(site.val),
-                test=len(site.test),
-            )
-            for site in data
-        ),
+        sites=tuple(sites),
         network=run.study.network.name,
         parameters=sum(workplace.weights[name].numel() for name in names),
-        device=str(device),
+        device=str(workplace.device),
         threads=threads,
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
         versions={
@@ -233,25 +256,8 @@ def about(
     )
 
 
-def _keep_weights(run: Run, server: Server, assignment: Assignment) -> None:
-    """The final models: each site's whole network and memory, and what the server shares."""
-    texts = {
-        "method": run.choice.label,
-        "network": assignment.network,
-        "task": assignment.task.name,
-    }
-    last = assignment.rounds + 1
-    states = StateFolder(run.folder.path / "checkpoint" / "sites")
-    for info in assignment.sites:
-        state = states.load(info.name, last)
-        assert state is not None, "every site has settled"
-        tensors = nested(weights=state.weights, memory=state.memory)
-        save_tensors(run.folder.weights_path(info.name), tensors, texts)
-    tensors = nested(weights=server.weights, memory=server.memory)
-    save_tensors(run.folder.weights_path("server"), tensors, texts)
-
-
-def _device(name: str) -> str:
+def device_of(name: str) -> str:
+    """The device that a setting means on this machine."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -29,3 +30,20 @@ class Letter:
         """The bytes of its tensors and numbers; names and framing are the engine's own."""
         extras = sum(tensor.numel() * tensor.element_size() for tensor in self.extras.values())
         return self.weights.nbytes + extras + 8 * len(self.numbers)
+
+    def names_by_part(self) -> dict[str, list[str]]:
+        """The names in it by the part of the network, or the sort of extra, that they belong to."""
+        parts = defaultdict(list)
+        for name in self.weights:
+            parts[name.partition(".")[0]].append(name)
+        for name in self.extras:
+            parts[f"extra {name.partition('/')[0]}"].append(name)
+        return dict(parts)
+
+    def bytes_by_part(self) -> dict[str, int]:
+        """The bytes of its tensors by part."""
+        tensors = {**self.weights, **self.extras}
+        return {
+            part: sum(tensors[name].numel() * tensors[name].element_size() for name in names)
+            for part, names in self.names_by_part().items()
+        }

@@ -18,15 +18,18 @@ class Cost:
     total_bytes: float
     seconds_per_round: float
     images_per_second: float
+    missed: int = 0  # visits that did not take place, in all runs
+    epsilon: float | None = None  # the most that was given away in a run, where letters have noise
 
 
 @dataclass(frozen=True)
 class MethodCost:
-    """The cost of a method as a whole, at each site, and the extras that its letters carry."""
+    """The cost of a method as a whole and at each site, and what its letters carry."""
 
     label: str
     whole: Cost
     sites: tuple[Cost, ...]
+    parts: dict[str, float]  # bytes that a run's sites sent of each part of the network
     extras: tuple[str, ...]
     run_seconds: float | None
 
@@ -47,6 +50,7 @@ def _method_cost(method: MethodRuns, sites: Sequence[str]) -> MethodCost:
         label=method.label,
         whole=_cost("all sites", runs, sites),
         sites=tuple(_cost(site, runs, [site]) for site in sites),
+        parts=_sent_by_part(runs),
         extras=tuple(
             dict.fromkeys(extra for run in runs for line in run.rounds for extra in line.extras)
         ),
@@ -57,7 +61,19 @@ def _method_cost(method: MethodRuns, sites: Sequence[str]) -> MethodCost:
 def _cost(name: str, runs: list[Run], sites: Sequence[str]) -> Cost:
     per_run = [_run_cost(run, sites) for run in runs]
     down, up, total, seconds, speed = (float(number) for number in np.mean(per_run, axis=0))
-    return Cost(name, down, up, total, seconds, speed)
+    lines = [line for run in runs for line in run.rounds if line.site in sites]
+    spent = [line.numbers["epsilon"] for line in lines if "epsilon" in line.numbers]
+    missed = sum(bool(line.missed) for line in lines)
+    return Cost(name, down, up, total, seconds, speed, missed, max(spent, default=None))
+
+
+def _sent_by_part(runs: list[Run]) -> dict[str, float]:
+    parts: dict[str, float] = {}
+    for run in runs:
+        for line in run.rounds:
+            for part, size in line.parts.items():
+                parts[part] = parts.get(part, 0.0) + size / len(runs)
+    return parts
 
 
 def _run_cost(run: Run, sites: Sequence[str]) -> tuple[float, ...]:

@@ -1,6 +1,6 @@
 """The run folder: its names, its writers and its readers; everything that outlives a process."""
 
-from polyclinic.runs.files import RunError, replacing, write_atomic
+from polyclinic.runs.files import RunError, clear_errors, replacing, write_atomic
 from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, RunFolder
 from polyclinic.runs.names import find_runs, run_path, slug
 from polyclinic.runs.records import (
@@ -11,6 +11,7 @@ from polyclinic.runs.records import (
     Picture,
     Rank,
     RoundLine,
+    RoundTable,
     Score,
     Split,
 )
@@ -25,10 +26,12 @@ __all__ = [
     "Picture",
     "Rank",
     "RoundLine",
+    "RoundTable",
     "RunError",
     "RunFolder",
     "Score",
     "Split",
+    "clear_errors",
     "find_runs",
     "replacing",
     "run_path",

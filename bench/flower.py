@@ -1,0 +1,194 @@
+"""Across hospitals: what a message costs, and a round of real processes against other engines.
+
+Not among the benchmarks that run by default: it starts up to dozens of processes and takes a
+quarter of an hour. `python -m bench flower` prints a table beside the ratios.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from bench import Ratio
+from bench.ray_side import simulated
+from polyclinic.config import Study, load_study
+from polyclinic.config.site_file import load_site_file
+from polyclinic.data.drawing import write_drawn_site
+from polyclinic.engine.flower.asks import Hello
+from polyclinic.engine.flower.hosting import travelling
+from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.processes import free_port
+from polyclinic.engine.flower.site_app import consult
+from polyclinic.engine.flower.worker import socket_path
+from polyclinic.engine.study import TABLES
+from polyclinic.runs import RunFolder, find_runs
+
+POLYCLINIC = str(Path(sys.executable).with_name("polyclinic"))
+SITES = (2, 4, 8, 16)
+SIMULATED = 4  # sites in Flower's own simulation
+ROUNDS = 4
+COLD = """
+import sys
+from polyclinic.config.site_file import load_site_file
+from polyclinic.engine.flower.desk import Desk
+from polyclinic.engine.flower.parcel import Parcel
+from pathlib import Path
+parcel = Parcel.read(open(sys.argv[2], "rb"))
+assert "answer" in Desk(load_site_file(sys.argv[1])).answer(parcel).about
+"""
+WARM = """
+import sys
+from pathlib import Path
+from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.site_app import consult
+parcel = Parcel.read(open(sys.argv[2], "rb"))
+assert "answer" in consult(Path(sys.argv[1]), parcel).about
+"""
+
+
+def run() -> list[Ratio]:
+    with TemporaryDirectory() as folder:
+        ratios = [message(Path(folder) / "message")]
+        for sites in SITES:
+            measured = deployed(Path(folder) / f"sites-{sites}", sites)
+            here = locally(Path(folder) / f"sites-{sites}")
+            print(
+                f"  {sites:2} sites: ready after {measured['start']:.0f} s, a round "
+                f"{measured['round']:.1f} s ({measured['cpu']:.0f} CPU seconds), "
+                f"{measured['bytes'] / 1e6:.2f} MB; local engine {here['round']:.2f} s, "
+                f"{here['bytes'] / 1e6:.2f} MB",
+                flush=True,
+            )
+            assert here["bytes"] == measured["bytes"], "both engines send the same"
+            name = f"a round of {sites} sites, Flower against local"
+            ratios.append(Ratio(name, measured["round"], here["round"], None))
+        study = Path(folder) / f"sites-{SIMULATED}" / "study.toml"
+        first, *others = simulated(Path(folder), study, SIMULATED, ROUNDS)
+        here = of_run(study.parent / "local")
+        note = f"{median(others):.2f} s a round, the first {first:.1f} s"
+        name = f"a round of {SIMULATED} sites, local against Flower's Ray"
+        ratios.append(Ratio(name, here["round"], median(others), None, note))
+    return ratios
+
+
+def message(folder: Path) -> Ratio:
+    """One message: a process that does everything anew, against one that asks a worker."""
+    study, files = prepared(folder, 1, free_port())
+    site = load_site_file(files[0])
+    parcel = folder / "parcel"
+    hello = Hello(study=travelling(study), run="").model_dump(mode="json")
+    with parcel.open("wb") as stream:
+        Parcel({"ask": hello}).write(stream)
+    worker = [sys.executable, "-m", "polyclinic.engine.flower.worker", str(files[0])]
+    with process(worker, folder / "worker.log"):
+        consult(socket_path(site.state), Parcel({"ask": hello}))
+        cold = [[sys.executable, "-c", COLD, str(files[0]), str(parcel)]] * 5
+        warm = [[sys.executable, "-c", WARM, str(socket_path(site.state)), str(parcel)]] * 5
+        seconds = {"cold": [], "warm": []}
+        for words in (each for pair in zip(cold, warm, strict=True) for each in pair):
+            start = time.perf_counter()
+            subprocess.run(words, check=True)
+            seconds["cold" if COLD in words else "warm"].append(time.perf_counter() - start)
+    ours, reference = median(seconds["warm"]), median(seconds["cold"])
+    note = f"{reference:.2f} s without, {ours:.2f} s with a worker, beside Flower's own cost"
+    return Ratio("a message to a site, worker kept against not", ours, reference, None, note)
+
+
+def deployed(folder: Path, sites: int) -> dict[str, float]:
+    """Seconds until the first round begins, of a round, CPU seconds and bytes of a round."""
+    port = free_port()
+    _, files = prepared(folder, sites, port)
+    started = time.perf_counter()
+    cpu = os.times()
+    commands = [[POLYCLINIC, "site", str(file), "--insecure"] for file in files]
+    with several(commands, folder):
+        study, coordinator = folder / "study.toml", folder / "COORDINATOR.toml"
+        words = [POLYCLINIC, "server", study, "--coordinator", coordinator, "--insecure"]
+        log = (folder / "server.log").open("wb")
+        subprocess.run([*words, "--runs", folder / "runs"], check=True, stdout=log, stderr=log)
+    after = os.times()
+    spent = after.children_user + after.children_system - cpu.children_user - cpu.children_system
+    measured = of_run(folder / "runs")
+    measured["cpu"] = spent / (ROUNDS + 3)  # hello, settling and scores cost as much as a round
+    whole = time.perf_counter() - started
+    measured["start"] = whole - measured["seconds"]
+    return measured
+
+
+def locally(folder: Path) -> dict[str, float]:
+    """The same study in one process."""
+    words = [POLYCLINIC, "run", folder / "study.toml", "--runs", folder / "local"]
+    changes = ["--set", "engine.name=local"]
+    text = (folder / "study.toml").read_text().partition("[engine]")[0]
+    (folder / "study.toml").write_text(text)
+    subprocess.run([*words, *changes], check=True, stdout=subprocess.DEVNULL)
+    return of_run(folder / "local")
+
+
+def of_run(root: Path) -> dict[str, float]:
+    """Seconds of a round by the files' times, and bytes of a round, both ways."""
+    run = RunFolder(find_runs([root / "bench"])[0])
+    lines = [line for line in run.rounds() if line.round == 2]
+    end = run.end()
+    assert end is not None
+    return {
+        "round": end.seconds / (ROUNDS + 1),
+        "seconds": end.seconds,
+        "bytes": float(sum(line.down + line.up for line in lines)),
+    }
+
+
+def prepared(folder: Path, sites: int, port: int) -> tuple[Study, list[Path]]:
+    """A study of small pictures for some sites without TLS, and a SITE.toml for each."""
+    names = [f"site-{number:02d}" for number in range(sites)]
+    files = []
+    drawn = write_drawn_site(folder / "drawn", "octa", "jetty", resolution=32, size=0.6)
+    (drawn / "site.toml").unlink()
+    for name in names:
+        shutil.copytree(drawn, folder / "data" / name)
+        files.append(folder / f"{name}.toml")
+        files[-1].write_text(
+            f'name = "{name}"\ndata = "data/{name}"\nthreads = 1\nstate = "state/{name}"\n'
+            f'[server]\naddress = "127.0.0.1:{port}"\ninsecure = true\n[allow]\ncases = 1\n'
+        )
+    listed = "".join(f'[[site]]\nname = "{name}"\n' for name in names)
+    (folder / "COORDINATOR.toml").write_text(f"port = {port}\ninsecure = true\n")
+    (folder / "study.toml").write_text(
+        'name = "bench"\ntask = { name = "octa", resolution = 32 }\nmethod = "fedavg"\n'
+        '[data]\nsource = "data"\n[network]\nname = "unet"\nwidth = 4\n'
+        f"[training]\niterations = 2\nbatch = 4\n[federation]\nrounds = {ROUNDS}\n"
+        f'[evaluation]\nevery = 0\nchoose = "last"\npictures = false\n{listed}'
+        '[engine]\nname = "flower"\n'
+    )
+    return load_study(folder / "study.toml", [], TABLES), files
+
+
+@contextmanager
+def process(words: list[str], log: Path) -> Iterator[None]:
+    with log.open("wb") as output, subprocess.Popen(words, stdout=output, stderr=output) as running:
+        try:
+            yield
+        finally:
+            running.terminate()
+
+
+@contextmanager
+def several(commands: list[list[str]], folder: Path) -> Iterator[None]:
+    logs = [(folder / f"site-{number}.log").open("wb") for number in range(len(commands))]
+    running = [
+        subprocess.Popen(words, stdout=log, stderr=log)
+        for words, log in zip(commands, logs, strict=True)
+    ]
+    try:
+        yield
+    finally:
+        for each in running:
+            each.terminate()
+        for each in running:
+            each.wait()

@@ -1,0 +1,1 @@
+"""Demonstrations with real processes."""

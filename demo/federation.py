@@ -1,0 +1,78 @@
+"""`make federation`: a coordinator and four sites on this machine, as they would be deployed.
+
+Everything is done with Polyclinic's own commands, each site in processes of its own, with TLS and
+a key for each site. Only the pictures are drawn, and only the ports are changed.
+"""
+
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from polyclinic.config import load_study
+from polyclinic.data.drawing import write_drawn_site
+from polyclinic.engine.flower.processes import free_port
+from polyclinic.engine.study import TABLES, task_of
+
+POLYCLINIC = str(Path(sysconfig.get_path("scripts")) / "polyclinic")
+STUDY = Path("studies/federation.toml")
+FOLDER = Path("runs/federation-demo")
+
+
+def main() -> None:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    study = load_study(STUDY, [], TABLES)
+    deployment, port = FOLDER / "deployment", free_port()
+    address = f"127.0.0.1:{port}"
+    polyclinic("deploy", "init", STUDY, "--address", address, "--to", deployment)
+    change(deployment / "coordinator" / "COORDINATOR.toml", "port = 8000", f"port = {port}")
+    names = [site.name for site in study.site]
+    for name in names:
+        folder = deployment / "sites" / name
+        task = task_of(study)
+        write_drawn_site(folder / "data", task.name, name, resolution=task.resolution)
+        change(folder / "SITE.toml", "threads = 0", "threads = 1")
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(site(deployment / "sites" / name, FOLDER / f"{name}.log"))
+        print(f"sites {', '.join(names)} are starting; what they say is in {FOLDER}/*.log")
+        coordinator = deployment / "coordinator"
+        file = coordinator / "COORDINATOR.toml"
+        polyclinic("server", coordinator / "study.toml", "--coordinator", file, "--runs", FOLDER)
+    for name in names:
+        print(f"\nwhat left {name}:", flush=True)
+        polyclinic("ledger", "verify", deployment / "sites" / name / "SITE.toml")
+        models = deployment / "sites" / name / "state" / "runs"
+        print(f"its own models stayed in {models}")
+
+
+def polyclinic(*words: object) -> None:
+    done = subprocess.run([POLYCLINIC, *map(str, words)])
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+@contextmanager
+def site(folder: Path, log: Path):
+    """A hospital that takes part for as long as the block lasts."""
+    command = [POLYCLINIC, "site", str(folder / "SITE.toml")]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+
+
+def change(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text, f"{file} has no {old}"
+    file.write_text(text.replace(old, new))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Commands that prepare a federation of real hospitals: polyclinic deploy init | check | key."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def needs_flower() -> None:
+    """Prepare a federation of real hospitals."""
+    if find_spec("flwr") is None:
+        raise ValueError("Flower is not installed; pip install 'polyclinic[flower]'")
+
+
+@app.command()
+def init(
+    study: Annotated[Path, typer.Argument(help="The TOML file of the study.")],
+    address: Annotated[
+        str, typer.Option(help="Where hospitals reach the coordinator, as fl.example.org:443.")
+    ],
+    to: Annotated[Path, typer.Option(help="The folder to write.")] = Path("deployment"),
+    public_keys: Annotated[
+        Path | None,
+        typer.Option(help="A folder of <site>.pub, made at the hospitals by `deploy key`."),
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, help="How long the certificate is valid.")] = 365,
+) -> None:
+    """Write certificates, keys, configs, service units, a proxy config and a runbook.
+
+    Doing it again keeps the authority and all keys, adds new sites and renews the certificate.
+    """
+    from polyclinic.config import load_study
+    from polyclinic.engine.flower.deploy.folder import Deployment, write_deployment
+    from polyclinic.engine.study import TABLES, task_of
+
+    settings = load_study(study, [], TABLES)
+    deployment = Deployment(to)
+    prints = write_deployment(
+        settings, task_of(settings), address, deployment, days=days, public_keys=public_keys
+    )
+    for name, fingerprint in prints.items():
+        typer.echo(f"{name}: {fingerprint}  {deployment.site(name)}")
+    typer.echo(f"next: {to / 'README.md'}")
+
+
+@app.command()
+def check(
+    site: Annotated[Path, typer.Argument(help="The SITE.toml of this hospital.")],
+) -> None:
+    """Check everything a hospital needs before it trains; every ✗ says what to do."""
+    from polyclinic.config.site_file import load_site_file
+    from polyclinic.engine.flower.deploy.checks import check_site
+    from polyclinic.weak import KINDS
+
+    good = True
+    for finding in check_site(load_site_file(site, KINDS)):
+        typer.echo(str(finding))
+        good = good and finding.good
+    typer.echo("ready to train" if good else "not ready: see the lines with ✗")
+    sys.exit(0 if good else 1)
+
+
+@app.command()
+def key(
+    path: Annotated[Path, typer.Argument(help="Where to write it, such as keys/north.")],
+) -> None:
+    """Make a site's key at the site: the private half stays, the .pub goes to the coordinator."""
+    from polyclinic.engine.flower.deploy.keys import fingerprint, make_key
+
+    public = make_key(path)
+    typer.echo(f"{path}: keep it here; nobody else needs it")
+    typer.echo(f"{public}: send it to the coordinator")
+    typer.echo(f"{fingerprint(public)}: tell them this by telephone")

@@ -1,0 +1,122 @@
+"""Commands of a federation of real hospitals: polyclinic server | site | ledger verify."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import Annotated
+
+import typer
+
+ledger_app = typer.Typer(
+    help="Look after the list of everything that left a site.", no_args_is_help=True
+)
+
+
+def server(
+    study: Annotated[Path, typer.Argument(help="The TOML file of the study.")],
+    overrides: Annotated[
+        list[str],
+        typer.Option("--set", help="Change a setting of the study.", metavar="KEY=VALUE"),
+    ] = [],  # noqa: B006 (typer wants the plain value)
+    coordinator: Annotated[
+        Path, typer.Option(help="The file that `polyclinic deploy init` wrote.")
+    ] = Path("COORDINATOR.toml"),
+    resume: Annotated[bool, typer.Option(help="Continue where the runs stand.")] = False,
+    fresh: Annotated[bool, typer.Option(help="Remove earlier runs of this study.")] = False,
+    runs: Annotated[Path, typer.Option(help="The folder that holds all runs.")] = Path("runs"),
+    insecure: Annotated[
+        bool, typer.Option(help="No encryption and no proof of identity: for trials only.")
+    ] = False,
+) -> None:
+    """Run a study across hospitals: start or join the SuperLink, then write the report."""
+    from polyclinic.cli.display import watching
+    from polyclinic.cli.tables import show_summary
+    from polyclinic.config import load_study
+    from polyclinic.config.coordinator_file import load_coordinator_file
+    from polyclinic.engine.flower.coordinator import Coordinator, across_hospitals
+    from polyclinic.engine.study import TABLES
+    from polyclinic.report import write_report
+    from polyclinic.runs import slug
+
+    if resume and fresh:
+        raise ValueError("--resume keeps earlier runs and --fresh removes them: give one of them")
+    settings = across_hospitals(load_study(study, overrides, TABLES))
+    file = load_coordinator_file(coordinator)
+    _refuse_unsaid_insecurity(file.insecure, insecure, coordinator)
+    try:
+        host = Coordinator(file, _say, going_on=_until_ended())
+        with host.open(), watching(settings) as watch:
+            done = host.run(settings, runs, resume=resume, fresh=fresh, watch=watch)
+    except KeyboardInterrupt:
+        typer.echo("\nstopped; finished rounds are kept: give the command with --resume", err=True)
+        sys.exit(130)
+    paths = [each.folder.path for each in done]
+    page = write_report(paths, runs / slug(settings.name))
+    show_summary(paths)
+    typer.echo(f"report: {page}")
+
+
+def site(
+    file: Annotated[Path, typer.Argument(help="The SITE.toml of this hospital.")],
+    insecure: Annotated[
+        bool, typer.Option(help="No encryption and no proof of identity: for trials only.")
+    ] = False,
+) -> None:
+    """Take part in a study as one site, until this is ended."""
+    from polyclinic.config.site_file import load_site_file
+    from polyclinic.engine.flower.hospital import run_site
+    from polyclinic.weak import KINDS
+
+    settings = load_site_file(file, KINDS)
+    _refuse_unsaid_insecurity(settings.server.insecure, insecure, file)
+    run_site(settings, file, say=_say, going_on=_until_ended())
+    typer.echo(f"site {settings.name} has left; its state is kept", err=True)
+    sys.exit(130)
+
+
+@ledger_app.command()
+def verify(
+    path: Annotated[Path, typer.Argument(help="A ledger, a state folder or a SITE.toml.")],
+) -> None:
+    """Check that nobody changed, removed or inserted a line, and sum up what left."""
+    from polyclinic.config.site_file import load_site_file
+    from polyclinic.engine.flower.ledger import Ledger, summary
+
+    if path.suffix == ".toml":
+        path = load_site_file(path).state
+    ledger = Ledger(path / "ledger.jsonl" if path.is_dir() else path)
+    if not ledger.path.exists():
+        raise ValueError(f"there is no ledger at {ledger.path}")
+    mistakes = ledger.mistakes()
+    for mistake in mistakes:
+        typer.echo(mistake, err=True)
+    if mistakes:
+        sys.exit(1)
+    for line in summary(ledger):
+        typer.echo(line)
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _refuse_unsaid_insecurity(in_file: bool, typed: bool, file: Path) -> None:
+    if in_file and not typed:
+        raise ValueError(f"{file} says insecure = true; type --insecure too if you mean it")
+    if typed and not in_file:
+        raise ValueError(f"--insecure needs insecure = true in {file} as well")
+
+
+def _until_ended() -> Callable[[], bool]:
+    """True until somebody ends this process from the keyboard or with a plain `kill`.
+
+    An exception from the signal itself could get lost while programs are being started.
+    """
+    ended = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    return lambda: not ended.is_set()

@@ -1,0 +1,59 @@
+"""The coordinator's own file, COORDINATOR.toml: where it listens, and the keys of the sites."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from polyclinic.config.checking import check
+from polyclinic.config.loading import read_toml
+from polyclinic.config.mistakes import ConfigError, Mistake
+from polyclinic.config.paths import make_absolute
+from polyclinic.config.section import FolderName, Section
+
+
+class ServerCertificates(Section):
+    """The files by which the server proves who it is."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
+class CoordinatorFile(Section):
+    """All of a COORDINATOR.toml, its paths absolute.
+
+    The server listens on this host and port, behind the proxy that the sites talk to; `keys` gives
+    each site's public key.
+    """
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = 8000
+    state: Path = Path("state")
+    insecure: bool = False
+    certificates: Annotated[ServerCertificates | None, Field(validate_default=True)] = None
+    keys: dict[FolderName, Path] = Field(default_factory=dict)
+
+    @field_validator("certificates")
+    @classmethod
+    def _there_unless_insecure(
+        cls, certificates: ServerCertificates | None, info: ValidationInfo
+    ) -> ServerCertificates | None:
+        if certificates is None and not info.data.get("insecure"):
+            raise PydanticCustomError("missing", "is required")
+        return certificates
+
+
+def load_coordinator_file(path: str | Path) -> CoordinatorFile:
+    """The settings of a COORDINATOR.toml, its paths relative to it; ConfigError lists mistakes."""
+    file = Path(path)
+    table = {"state": "state"} | read_toml(file)
+    mistakes: list[Mistake] = []
+    make_absolute(table, ("state",), file.parent, mistakes)
+    for section in ("certificates", "keys"):
+        make_absolute(table.get(section), None, file.parent, mistakes, f"{section}.")
+    checked = check(CoordinatorFile, table, "", mistakes)
+    if mistakes or checked is None:
+        raise ConfigError(file, mistakes)
+    return checked

@@ -1,0 +1,1 @@
+"""The Flower engine: the same method objects behind Flower's deployment runtime."""

@@ -1,0 +1,140 @@
+"""A site's border: what it agrees to, what may leave, and how much it is blurred before."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+
+from polyclinic.config import Study
+from polyclinic.config.site_file import Permissions, PrivacySettings
+from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.weights import Weights
+
+
+class BorderClosed(ValueError):
+    """The site does not agree to what it is asked for; all reasons at once."""
+
+
+class Border:
+    """What stands between a site and everybody else."""
+
+    def __init__(self, allow: Permissions, privacy: PrivacySettings | None, ledger: Ledger) -> None:
+        self.allow = allow
+        self.privacy = privacy
+        self.ledger = ledger
+
+    @property
+    def largest(self) -> int:
+        """The most bytes of a letter."""
+        return int(self.allow.letter_megabytes * 2**20)
+
+    def check_study(self, study: Study, cases: int, shared: Iterable[str]) -> None:
+        """Refuse a run that goes beyond what this site allows."""
+        (choice,) = study.method
+        refused = []
+        if not _fits(choice.name, self.allow.methods):
+            allowed = ", ".join(self.allow.methods)
+            refused.append(f"the method {choice.name} is not among those allowed ({allowed})")
+        settings = {
+            "training": dict(study.training),
+            **{piece.name: piece.settings for piece in (choice, *choice.then)},
+        }
+        for name, budget in budgets(settings):
+            most = getattr(self.allow, name.rpartition(".")[2])
+            if budget > most:
+                refused.append(f"{name} = {budget} is more than the {most} allowed")
+        if cases < self.allow.cases:
+            refused.append(
+                f"there are {cases} training cases, and at least {self.allow.cases}"
+                " are needed to take part"
+            )
+        refused += self._refused_parts(shared)
+        _refuse(refused)
+
+    def check_letter(self, letter: Letter) -> None:
+        """Refuse to let go what may not leave."""
+        refused = self._refused_parts(letter.weights)
+        extras = dict.fromkeys(name.partition("/")[0] for name in letter.extras)
+        refused += [
+            f"the extra {name!r} may not leave; allowed are {', '.join(self.allow.extras)}"
+            for name in extras
+            if not _fits(name, self.allow.extras)
+        ]
+        if letter.nbytes > self.largest:
+            megabytes = letter.nbytes / 2**20
+            refused.append(
+                f"a letter of {megabytes:.0f} MB is larger than the "
+                f"{self.allow.letter_megabytes:g} MB allowed"
+            )
+        _refuse(refused)
+
+    def blurred(self, letter: Letter, received: Weights) -> tuple[Letter, dict[str, float]]:
+        """The letter as it leaves, and the facts for the ledger: clipped and with noise, if any."""
+        if self.privacy is None or not (letter.weights or letter.extras):
+            return letter, {}
+        self._refuse_unbounded(letter, received)
+        change = letter.weights.flat.cpu() - received.pick(letter.weights.names).flat.cpu()
+        norm = float(change.double().norm())
+        change *= min(1.0, self.privacy.clip / max(norm, 1e-12))
+        # Not the study's seed: whoever knows that could take the noise away again.
+        rng = torch.Generator().manual_seed(secrets.randbits(63))
+        deviation = self.privacy.noise * self.privacy.clip
+        change += torch.randn(change.shape, generator=rng) * deviation
+        flat = received.pick(letter.weights.names).flat.cpu() + change
+        facts = {"clip": self.privacy.clip, "noise": self.privacy.noise}
+        if self.privacy.noise:
+            facts["epsilon"] = self.ledger.epsilon(self.privacy.delta, self.privacy.noise)
+        numbers = {**letter.numbers, **{n: facts[n] for n in ("epsilon",) if n in facts}}
+        weights = Weights(letter.weights.layout, flat)
+        return replace(letter, weights=weights, numbers=numbers), facts
+
+    def _refused_parts(self, names: Iterable[str]) -> list[str]:
+        parts = dict.fromkeys(name.partition(".")[0] for name in sorted(names))
+        return [
+            f"weights of the part {part!r} may not leave; allowed are {', '.join(self.allow.parts)}"
+            for part in parts
+            if not _fits(part, self.allow.parts)
+        ]
+
+    def _refuse_unbounded(self, letter: Letter, received: Weights) -> None:
+        """Say why a method cannot be blurred: something in its letters has no bound."""
+        refused = []
+        if letter.extras:
+            names = ", ".join(dict.fromkeys(name.partition("/")[0] for name in letter.extras))
+            refused.append(
+                f"its letters carry more than an update of the weights ({names}), which clipping "
+                "does not bound"
+            )
+        updated = letter.weights.names & received.names
+        if letter.weights.layout != received.pick(updated).layout:
+            refused.append(
+                "it sends weights that are no update of weights received, so there is nothing to "
+                "clip"
+            )
+        _refuse([f"the method cannot run with privacy: {reason}" for reason in refused])
+
+
+def _fits(name: str, allowed: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in allowed)
+
+
+def budgets(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    """All settings called iterations or, where these do not overrule them, epochs."""
+    for key in ("iterations", "epochs"):
+        if isinstance(settings.get(key), int):
+            yield f"{prefix}{key}", settings[key]
+            break
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from budgets(value, f"{prefix}{key}.")
+
+
+def _refuse(reasons: list[str]) -> None:
+    if reasons:
+        raise BorderClosed("; ".join(reasons))

@@ -1,0 +1,185 @@
+"""The coordinator's side: a SuperLink, started or joined, and a study that runs on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from polyclinic.config import EngineSettings, Study, to_toml
+from polyclinic.config.coordinator_file import CoordinatorFile
+from polyclinic.engine.flower import commands
+from polyclinic.engine.flower.bundle import write_bundle
+from polyclinic.engine.flower.events import Told, events_in
+from polyclinic.engine.flower.hosting import events_file, refuse_impossible, site_names
+from polyclinic.engine.flower.processes import Kept, alive, listens
+from polyclinic.engine.study import Run, Watch, refuse_mistaken_runs, runs_of
+from polyclinic.runs import RunError, slug, write_atomic
+
+PAUSE = 0.3  # seconds between two looks at the events
+START_UP = 180.0  # seconds that a SuperLink or an app may take to begin
+ATTEMPTS = 10  # times that an app which dies without a word is started again
+
+
+def across_hospitals(study: Study) -> Study:
+    """The study with Flower as its engine; what it says of the local one is left out."""
+    if study.engine.name == "flower":
+        return study
+    return study.model_copy(update={"engine": EngineSettings(name="flower")})
+
+
+class Coordinator:
+    """Runs studies on a SuperLink, which lives no longer than this unless it was there before."""
+
+    def __init__(
+        self,
+        file: CoordinatorFile,
+        say: Callable[[str], None],
+        going_on: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.file = file
+        self.say = say
+        self.going_on = going_on
+        self.home = file.state / "flower"
+        self.environment = commands.environment(self.home)
+        self.superlink: Kept | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Start a SuperLink, or join the one that listens already, and let the sites' keys in."""
+        if self.file.insecure:
+            self.say("warning: insecure = true: nothing is encrypted, anybody may take part")
+        certificates = self.file.certificates
+        address = f"{self.file.host}:{self.file.port}"
+        commands.write_connection(self.home, address, certificates.ca if certificates else None)
+        try:
+            self._connect()
+            self._register()
+            yield
+        finally:
+            if self.superlink:
+                self.superlink.stop()
+
+    def run(
+        self, study: Study, root: Path, *, resume: bool, fresh: bool, watch: Watch
+    ) -> list[Run]:
+        """Do the study and tell `watch` every event; an app that dies is started again."""
+        refuse_impossible(study)
+        root = root.resolve()
+        runs = runs_of(study, root)
+        if not fresh:
+            refuse_mistaken_runs(runs, resume=resume)
+        self._refuse_unknown_keys(study)
+        file = root / slug(study.name) / "study.toml"
+        write_atomic(file, to_toml(study))
+        for attempt in range(ATTEMPTS):
+            again = attempt > 0
+            name = secrets.token_hex(4)
+            self._submit(
+                {
+                    "study": str(file),
+                    "runs": str(root),
+                    "attempt": name,
+                    "coordinator": os.getpid(),
+                    "resume": resume or again,
+                    "fresh": fresh and not again,
+                }
+            )
+            if self._follow(Told(events_file(root, study)), name, runs, watch):
+                return runs
+            self.say("the study's process died; it goes on from its last finished round")
+        raise RunError(f"the study's process died {ATTEMPTS} times; see the log of the SuperLink")
+
+    def _connect(self) -> None:
+        host, port = self.file.host, self.file.port
+        if listens(host, port):
+            self.say(f"joining the SuperLink on {host}:{port}")
+            return
+        files = self.file.certificates
+        certificates = commands.Certificates(**dict(files)) if files else None
+        self.file.state.mkdir(parents=True, exist_ok=True)
+        database = self.file.state / "superlink.db"
+        command = commands.superlink(host, port, database, certificates)
+        self.superlink = Kept("the SuperLink", command, self.environment, self.say)
+        end = time.monotonic() + START_UP
+        while not listens(host, port):
+            if time.monotonic() > end:
+                raise RunError(f"the SuperLink did not start on {host}:{port}; see what it said")
+            self.superlink.look()
+            time.sleep(PAUSE)
+
+    def _register(self) -> None:
+        """Let in the keys that the SuperLink does not know yet.
+
+        Flower's list of machines has no names, so those let in before are noted in a file.
+        """
+        keys = {name: key.read_text().strip() for name, key in self.file.keys.items()}
+        note = self.file.state / "registered.json"
+        known = json.loads(note.read_text()) if note.exists() else {}
+        if known and len(self._flower(commands.sites())["nodes"]) < len(known):
+            known = {}  # another SuperLink, or an emptied one
+        for name in [name for name in keys if known.get(name) != keys[name]]:
+            self._flower(commands.register(self.file.keys[name], name), fine="already in use")
+        write_atomic(note, json.dumps(keys, indent=2))
+
+    def _refuse_unknown_keys(self, study: Study) -> None:
+        missing = [name for name in site_names(study) if name not in self.file.keys]
+        if missing and not self.file.insecure:
+            raise RunError(
+                f"the coordinator has no key of {', '.join(missing)}; "
+                "add them to [keys] of the COORDINATOR.toml"
+            )
+
+    def _submit(self, settings: Mapping[str, str | int | bool]) -> None:
+        bundle = write_bundle(self.file.state / "bundle")
+        self._flower(commands.run(bundle, settings))
+
+    def _flower(self, command: Sequence[str], fine: str = "") -> dict[str, Any]:
+        """What a command of Flower's answers; RunError where it fails, unless that is `fine`."""
+        done = subprocess.run(  # noqa: S603 (our own command lines)
+            command, env=self.environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        start = done.stdout.find("{")
+        try:
+            answer = json.loads(done.stdout[start:]) if start >= 0 else {}
+        except ValueError:
+            answer = {}
+        if done.returncode or answer.get("success") is False:
+            reason = str(answer.get("error-message") or done.stderr.strip() or done.stdout.strip())
+            if fine and fine in reason:
+                return answer
+            raise RunError(f"{' '.join(command[:3])} failed: {reason}")
+        return answer
+
+    def _follow(self, told: Told, attempt: str, runs: Sequence[Run], watch: Watch) -> bool:
+        """Watch an attempt to its end; False where its process died without a word."""
+        host = None
+        end = time.monotonic() + START_UP
+        while self.going_on():
+            if self.superlink:
+                self.superlink.look()
+            dead = host is not None and not alive(host)
+            lines = told.news()
+            if lines and "begun" in lines[0] and lines[0]["as"] == attempt:
+                host = int(lines[0]["begun"])
+            if host is None:
+                told.read = 0  # what stands there is of an earlier attempt
+                if time.monotonic() > end:
+                    return False
+            else:
+                for run, event in events_in(lines, runs):
+                    watch(run, event)
+                if lines and "error" in lines[-1]:
+                    raise RunError(str(lines[-1]["error"]))
+                if lines and "finished" in lines[-1]:
+                    return True
+                if dead and not lines:
+                    return False
+            time.sleep(PAUSE)
+        raise KeyboardInterrupt

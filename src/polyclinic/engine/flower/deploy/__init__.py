@@ -1,0 +1,1 @@
+"""What a consortium needs beside Polyclinic itself: certificates, keys, units, a proxy, checks."""

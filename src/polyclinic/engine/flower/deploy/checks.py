@@ -1,0 +1,130 @@
+"""What a hospital checks before any training: its own side, the server, and that both agree."""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from importlib.metadata import version
+
+from polyclinic.config.site_file import SiteFile
+from polyclinic.data.tasks import TASKS, Task
+from polyclinic.engine.flower.commands import release
+from polyclinic.engine.flower.deploy.certificates import names_of
+from polyclinic.engine.flower.deploy.contact import Answer, Unreachable, ask
+from polyclinic.engine.flower.deploy.finding import Finding
+from polyclinic.engine.flower.deploy.introduction import check_known
+from polyclinic.engine.flower.deploy.own_side import (
+    check_data,
+    check_disk,
+    check_identity,
+    check_programs,
+    check_quiet,
+    validity,
+)
+from polyclinic.engine.flower.deploy.published import (
+    ADDRESS,
+    Published,
+    read_published,
+)
+
+# Flower refuses signatures that are 5 s from the future or 300 s old; Date leaves out a second.
+MOST_AHEAD, MOST_BEHIND = 4.0, 299.0
+CONTROL = "/v1/control/"
+USE_THE_PROXY = "ask the coordinator to use the nginx.conf that `polyclinic deploy init` wrote"
+
+
+def check_site(site: SiteFile) -> Iterator[Finding]:
+    """Everything that must hold at a site before it trains, a line each, as soon as it is known."""
+    installed = list(check_programs())
+    yield from installed
+    if all(finding.good for finding in installed):
+        yield from check_quiet(site)
+    identity = list(check_identity(site))
+    yield from identity
+    yield from check_disk(site)
+    findings, task = _server(site)
+    yield from findings
+    if site.server.key and all(finding.good for finding in (*identity, findings[0])):
+        yield check_known(site.server, site.server.key)
+    yield from check_data(site, task)
+
+
+def _server(site: SiteFile) -> tuple[list[Finding], Task | None]:
+    """What was found about the server, and the task of its study where that can be known."""
+    try:
+        answer = ask(site.server, ADDRESS)
+        control = ask(site.server, CONTROL, "POST")
+    except Unreachable as error:
+        return [Finding("server", str(error), error.advice)], None
+    findings = [Finding("server", f"{site.server.address} answers")]
+    if answer.certificate:
+        names = f"for {', '.join(names_of(answer.certificate))}; "
+        findings.append(validity("certificate", answer.certificate, names))
+    findings += [_clock(answer), _closed(control)]
+    try:
+        published = _published(answer)
+    except ValueError as error:
+        return [*findings, Finding("study", str(error), USE_THE_PROXY)], None
+    same_task = _same_task(published)
+    findings += [_same_versions(published), same_task, _agreed(site, published)]
+    return findings, TASKS[published.task] if same_task.good else None
+
+
+def _clock(answer: Answer) -> Finding:
+    if answer.ahead is None:
+        return Finding("clock", "the server does not say what time it is", USE_THE_PROXY)
+    text = f"{abs(answer.ahead):.0f} s {'ahead of' if answer.ahead > 0 else 'behind'} the server's"
+    if -MOST_BEHIND < answer.ahead < MOST_AHEAD:
+        return Finding("clock", text)
+    limits = "a site may be 5 s ahead and 300 s behind"
+    return Finding("clock", f"{text}; {limits}", "synchronise both clocks (NTP)")
+
+
+def _closed(control: Answer) -> Finding:
+    if control.status == 403:
+        return Finding("control interface", "closed to hospitals")
+    text = f"{CONTROL} answers with {control.status}: whoever reaches this port may submit runs"
+    advice = "do not start; the coordinator must put the proxy in front, which answers 403"
+    return Finding("control interface", text, advice)
+
+
+def _published(answer: Answer) -> Published:
+    if answer.status != 200:
+        raise ValueError(f"the server does not publish {ADDRESS} (answer {answer.status})")
+    return read_published(answer.text)
+
+
+def _same_versions(published: Published) -> Finding:
+    theirs = f"Polyclinic {published.polyclinic}, Flower {published.flower}"
+    ours = f"Polyclinic {version('polyclinic')}, Flower {release(version('flwr'))}"
+    if ours == theirs:
+        return Finding("same versions", f"{theirs} here and at the coordinator")
+    text = f"here {ours}, at the coordinator {theirs}"
+    return Finding("same versions", text, "install the coordinator's versions")
+
+
+def _same_task(published: Published) -> Finding:
+    task = TASKS.get(published.task)
+    text = f"{published.task}: {', '.join(published.classes)}"
+    if task is None:
+        return Finding("task", f"{text}; it is not known here", "install the same Polyclinic")
+    if task.classes != published.classes:
+        own = f"here its classes are {', '.join(task.classes)}"
+        return Finding("task", f"{text}; {own}", "install the same Polyclinic")
+    return Finding("task", text)
+
+
+def _agreed(site: SiteFile, published: Published) -> Finding:
+    """That the study asks for nothing that the site's permissions would refuse."""
+    allow = site.allow
+    refused = [
+        f"method {name}"
+        for name in published.methods
+        if not any(fnmatchcase(name, pattern) for pattern in allow.methods)
+    ]
+    for name, asked in published.budgets.items():
+        allowed = getattr(allow, name.rpartition(".")[2])
+        if asked > allowed:
+            refused.append(f"{name} = {asked}, allowed are {allowed}")
+    if refused:
+        text = f"the study {published.study} asks for what is not allowed: {'; '.join(refused)}"
+        return Finding("permissions", text, "agree to it in [allow] of SITE.toml, or do not start")
+    return Finding("permissions", f"[allow] covers the study {published.study}")

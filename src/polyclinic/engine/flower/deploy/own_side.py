@@ -1,0 +1,143 @@
+"""What can be checked at a site without the server: programs, keys, data, disk."""
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from cryptography import x509
+
+from polyclinic.config.site_file import SiteFile
+from polyclinic.data.check import SiteSummary, check_folder
+from polyclinic.data.errors import DataError, Findings, listed
+from polyclinic.data.folder import read_site
+from polyclinic.data.labels import check_labels
+from polyclinic.data.tasks import Task
+from polyclinic.engine.flower import commands
+from polyclinic.engine.flower.deploy.certificates import read_certificate
+from polyclinic.engine.flower.deploy.finding import Finding
+from polyclinic.engine.flower.deploy.keys import fingerprint, is_private, public_half
+
+DAYS_LEFT = 14
+LETTERS_ON_DISK = 4  # two generations of private weights, and as much again while writing
+SPARE_MEGABYTES = 1000
+
+
+def check_programs() -> Iterator[Finding]:
+    """Python, Polyclinic and Flower, and that Flower sends nothing home and installs nothing."""
+    try:
+        commands.spelling()
+    except ValueError as error:
+        yield Finding("versions", str(error), "pip install 'polyclinic[flower]'")
+        return
+    installed = f"Polyclinic {version('polyclinic')}, Flower {version('flwr')}"
+    yield Finding("versions", f"{installed}, Python {platform.python_version()}")
+
+
+def check_quiet(site: SiteFile) -> Iterator[Finding]:
+    """That the SuperNode would start with telemetry, update check and run-time installs off."""
+    given = commands.environment(site.state)
+    loud = [name for name, value in commands.QUIET.items() if given.get(name) != value]
+    command = commands.supernode(site.name, site.server, port=1)
+    loud += [word for word in command if "allow-runtime" in word]
+    text = "telemetry, update check and run-time installs are off"
+    if loud:
+        yield Finding("quiet", f"not off: {', '.join(loud)}", "reinstall Polyclinic")
+    else:
+        yield Finding("quiet", text)
+
+
+def check_identity(site: SiteFile) -> Iterator[Finding]:
+    """The site's key and the authority that it trusts."""
+    server = site.server
+    if server.key is None or server.ca is None:
+        advice = "set server.ca and server.key and remove insecure, unless this is a trial"
+        yield Finding("encryption", "insecure = true: letters travel open, nobody is known", advice)
+        return
+    yield _key(server.key)
+    try:
+        yield validity("authority", read_certificate(server.ca))
+    except (OSError, ValueError) as error:
+        yield Finding("authority", str(error), "copy ca.crt from the coordinator, set server.ca")
+
+
+def validity(about: str, certificate: x509.Certificate, names: str = "") -> Finding:
+    """Whether a certificate is valid and stays so for a while."""
+    now = datetime.now(UTC)
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    days = (ends - now).days
+    until = f"{names}valid until {ends:%Y-%m-%d}, {days} days"
+    if begins > now:
+        return Finding(about, f"valid only from {begins:%Y-%m-%d %H:%M} UTC", "set the clock")
+    if days < DAYS_LEFT:
+        return Finding(about, until, "the coordinator must run `polyclinic deploy init` again")
+    return Finding(about, until)
+
+
+def check_disk(site: SiteFile) -> Iterator[Finding]:
+    """That the state folder can be written and has room."""
+    folder = next(each for each in (site.state, *site.state.parents) if each.exists())
+    needed = site.allow.letter_megabytes * LETTERS_ON_DISK + SPARE_MEGABYTES
+    free = shutil.disk_usage(folder).free / 1e6
+    text = f"{free / 1000:.1f} GB free for {site.state}, {needed / 1000:.1f} GB needed"
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        yield Finding("disk", f"{folder} cannot be written to", "give its user the right to write")
+    elif free < needed:
+        yield Finding("disk", text, "free some space, or set `state` to another disk")
+    else:
+        yield Finding("disk", text)
+
+
+def check_data(site: SiteFile, task: Task | None) -> Iterator[Finding]:
+    """The data folder, by the same checks as `polyclinic data check`."""
+    try:
+        summary = check_folder(site.data, task)
+    except DataError as error:
+        advice = f"correct `data` in SITE.toml; try: polyclinic data check {site.data}"
+        yield Finding("data", "; ".join(error.mistakes), advice)
+        return
+    if len(summary.sites) != 1:
+        found = listed([each.name for each in summary.sites])
+        yield Finding("data", f"{site.data} holds several sites: {found}", "name one of them")
+        return
+    wrong = [*summary.mistakes, *_wrong_labels(site)]
+    if wrong:
+        advice = f"polyclinic data check {site.data} --task {summary.task.name}"
+        yield Finding("data", listed(wrong, most=3), f"correct them; all are listed by: {advice}")
+    else:
+        yield _enough(site, summary.sites[0], len(summary.warnings))
+
+
+def _key(path: Path) -> Finding:
+    try:
+        text = f"{path.name}, {fingerprint(path)} (compare with the coordinator's list)"
+    except OSError as error:
+        advice = f"polyclinic deploy key {path}, then send {public_half(path)} to the coordinator"
+        return Finding("key", f"{path} cannot be read: {error.strerror}", advice)
+    except ValueError as error:
+        return Finding("key", str(error), "make one by `polyclinic deploy key`")
+    if not is_private(path):
+        return Finding("key", f"{path} can be read by others", f"chmod 600 {path}")
+    return Finding("key", text)
+
+
+def _wrong_labels(site: SiteFile) -> list[str]:
+    if site.labels is None:
+        return []
+    folder = read_site(site.data, site.name)
+    findings = Findings(site.name, site.data)
+    splits = {case.name: case.split or "train" for case in folder.cases}
+    check_labels(folder, site.labels, splits, findings)
+    return findings.lines
+
+
+def _enough(site: SiteFile, found: SiteSummary, oddities: int) -> Finding:
+    training = found.splits.get("train", found.cases)
+    divided = "to train on" if found.splits else "not yet divided"
+    text = f"cases: {found.cases}, {training} {divided}; oddities: {oddities}"
+    if training < site.allow.cases:
+        return Finding("data", text, f"allow.cases asks for {site.allow.cases}: lower it, or wait")
+    return Finding("data", text)

@@ -1,0 +1,66 @@
+"""What the coordinator tells every site before it trains: the task, its classes, the versions."""
+
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from polyclinic.config import Study
+from polyclinic.data.tasks import Task
+from polyclinic.engine.flower.border import budgets
+from polyclinic.engine.flower.commands import release
+from polyclinic.runs import write_atomic
+
+ADDRESS = "/polyclinic/study.json"
+"""Where the proxy serves it: under the server's certificate, to everybody, hence no site's name."""
+
+
+class Published(BaseModel):
+    """The facts of a study that a site must agree with."""
+
+    model_config = ConfigDict(frozen=True)  # further keys are a later version's, and harmless
+
+    study: str
+    task: str
+    classes: tuple[str, ...]
+    methods: tuple[str, ...]
+    budgets: dict[str, int]  # every setting called iterations or epochs
+    polyclinic: str
+    flower: str
+
+
+def facts_of(study: Study, task: Task) -> Published:
+    """The facts of a study, with the versions installed here."""
+    return Published(
+        study=study.name,
+        task=task.name,
+        classes=task.classes,
+        methods=tuple(dict.fromkeys(choice.name for choice in study.method)),
+        budgets=_budgets(study),
+        polyclinic=version("polyclinic"),
+        flower=release(version("flwr")),
+    )
+
+
+def publish(facts: Published, file: Path) -> None:
+    """Writes the facts to where the proxy serves them from."""
+    write_atomic(file, facts.model_dump_json(indent=2) + "\n")
+    file.chmod(0o644)
+
+
+def read_published(text: bytes) -> Published:
+    """The facts that a server sent; ValueError where it sent something else."""
+    try:
+        return Published.model_validate_json(text)
+    except ValidationError:
+        raise ValueError("the answer is not what a coordinator of Polyclinic publishes") from None
+
+
+def _budgets(study: Study) -> dict[str, int]:
+    """The largest of each, over all methods of the study."""
+    largest = Counter(dict(budgets({"training": dict(study.training)})))
+    for choice in study.method:
+        for piece in (choice, *choice.then):
+            largest |= Counter(dict(budgets({piece.name: piece.settings})))
+    return dict(largest)

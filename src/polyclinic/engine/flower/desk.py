@@ -1,0 +1,231 @@
+"""The desk of a site: opens parcels, does what they ask, and lets out what the border allows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from polyclinic.config import SiteSettings, Study, load_study
+from polyclinic.config.site_file import SiteFile
+from polyclinic.data.cases import SiteData, with_masks
+from polyclinic.data.load import load_federation
+from polyclinic.engine.flower.asks import (
+    NO_STATE,
+    Hello,
+    Rows,
+    Score,
+    Welcome,
+    Work,
+    Worked,
+    read_ask,
+)
+from polyclinic.engine.flower.border import Border
+from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.engine.flower.parcel import Parcel, ParcelError
+from polyclinic.engine.flower.scrubbing import scrubbed
+from polyclinic.engine.flower.wire import pack, unpack
+from polyclinic.engine.local import prepare
+from polyclinic.engine.models import keep_model
+from polyclinic.engine.pictures import draw_pictures
+from polyclinic.engine.states import SiteState, StateFolder
+from polyclinic.engine.study import TABLES, Run, about_site, assignment_of, device_of, task_of
+from polyclinic.engine.workplace import Workplace
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.server import SiteInfo
+from polyclinic.runs import AboutSite, RunFolder, run_path, write_atomic
+
+log = logging.getLogger("polyclinic.site")
+
+
+class StateMismatch(ValueError):
+    """The server believes in a state that this site does not have."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run as this site sees it: settings, folder, data, and the network to work with."""
+
+    study: Study
+    folder: RunFolder
+    data: SiteData
+    workplace: Workplace
+
+    @property
+    def states(self) -> StateFolder:
+        """Where this site's states of the run lie."""
+        return StateFolder(self.folder.path / "states")
+
+
+class Desk:
+    """Everything that one site does for the federation, with data and network kept in memory."""
+
+    def __init__(self, site: SiteFile) -> None:
+        self.site = site
+        self.ledger = Ledger(site.state / "ledger.jsonl")
+        self.border = Border(site.allow, site.privacy, self.ledger)
+        self.device = torch.device(device_of(site.device))
+        self._study = lru_cache(maxsize=4)(self._read_study)
+        self._data = lru_cache(maxsize=2)(self._read_data)
+        self._open = lru_cache(maxsize=2)(self._open_run)
+        prepare(site.threads or torch.get_num_threads())
+
+    def answer(self, parcel: Parcel) -> Parcel:
+        """The answer to a parcel; what goes wrong becomes a refusal without paths or case names."""
+        try:
+            return self._answer(parcel)
+        except Exception as error:
+            log.exception("refused")
+            text = (
+                str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            )
+            return Parcel({"site": self.site.name, "refused": scrubbed(text, self.site)})
+
+    def _answer(self, parcel: Parcel) -> Parcel:
+        if parcel.nbytes > self.border.largest:
+            raise ParcelError(
+                f"a letter of {parcel.nbytes / 2**20:.0f} MB is larger than the "
+                f"{self.site.allow.letter_megabytes:g} MB that this site allows"
+            )
+        ask = read_ask(parcel.about.get("ask"))
+        log.info("%s %s", ask.kind, getattr(ask, "stage", ""))
+        if isinstance(ask, Hello):
+            return self._welcome(ask)
+        if isinstance(ask, Work):
+            return self._work(ask, unpack(parcel))
+        return self._score(ask, unpack(parcel) if ask.settle else None)
+
+    def _welcome(self, ask: Hello) -> Parcel:
+        study = self._study(ask.study)
+        data = self._data(ask.study)
+        about = about_site(data)
+        workplace = self._open(ask.study, (about,)).workplace
+        self.border.check_study(study, len(data.train), workplace.shared)
+        scorable = len(with_masks(data.val))
+        welcome = Welcome(about=about, scorable=scorable, version=version("polyclinic"))
+        return self._sent(Parcel({"answer": welcome.model_dump()}), ask, {"stage": "hello"})
+
+    def _work(self, ask: Work, letter: Letter) -> Parcel:
+        case, info = self._case(ask)
+        state = self._state(case, ask)
+        case.states.keep_only(info.name, [*ask.keep, ask.reads])
+        stage = case.workplace.assignment.stage(ask.stage)
+        visit = case.workplace.visit(info, case.data, stage, letter, state, ask.number)
+        self.border.check_letter(visit.reply)
+        reply, facts = self.border.blurred(visit.reply, letter.weights)
+        note = {"run": ask.run, "round": str(ask.number), "stage": ask.stage}
+        case.states.save(info.name, ask.writes, visit.state, note)
+        worked = Worked(
+            number=ask.number,
+            stage=ask.stage,
+            loss=visit.loss,
+            seconds=visit.seconds,
+            images=visit.images,
+        )
+        parcel = pack(reply, ask.encoding, letter.weights)
+        parcel.about["answer"] = worked.model_dump()
+        return self._sent(parcel, ask, {"round": ask.number, "stage": ask.stage, **facts})
+
+    def _score(self, ask: Score, letter: Letter | None) -> Parcel:
+        case, info = self._case(ask)
+        state = self._state(case, ask)
+        rows, cases, predicted = case.workplace.score(
+            info, case.data, ask.split, ask.metrics, letter, state, ask.number
+        )
+        if ask.split == "test" and state is not None:
+            (choice,) = case.study.method
+            keep_model(case.folder, info.name, choice.label, state, case.workplace.assignment)
+            if case.study.evaluation.pictures:
+                task = case.workplace.assignment.task
+                draw_pictures(case.folder, info.name, task, cases, predicted, rows)
+        # A case's name may be a patient's number, so only its place among the cases leaves.
+        aliases = {name: f"{ask.split} {place}" for place, name in enumerate(cases.names, 1)}
+        leaving = tuple((aliases[row.case], row.region, row.metric, row.value) for row in rows)
+        answer = Rows(number=ask.number, split=ask.split, rows=leaving)
+        parcel = Parcel({"answer": answer.model_dump()})
+        return self._sent(parcel, ask, {"round": ask.number, "stage": f"score {ask.split}"})
+
+    def _sent(self, parcel: Parcel, ask: Hello | Work | Score, facts: Mapping[str, Any]) -> Parcel:
+        """The parcel with the site's name, after a line in the ledger."""
+        study = self._study(ask.study)
+        (choice,) = study.method
+        run = f"{study.name}, {choice.label}, seed {study.seeds[0]}"
+        numbers = parcel.about.get("letter", {}).get("numbers", {})
+        self.ledger.add(parcel, {"run": run, **facts, "numbers": numbers})
+        return replace(parcel, about={"site": self.site.name, **parcel.about})
+
+    def _case(self, ask: Work | Score) -> tuple[Case, SiteInfo]:
+        infos = [SiteInfo(*each) for each in ask.sites]
+        sites = tuple(
+            AboutSite(name=info.name, kind=info.kind, train=info.images, val=0, test=0)
+            for info in infos
+        )
+        info = next((each for each in infos if each.name == self.site.name), None)
+        case = self._open(ask.study, sites)
+        own = (case.data.kind, len(case.data.train))
+        if info is None or (info.kind, info.images) != own:
+            raise ParcelError(
+                f"the server takes site {self.site.name} for another one than it is: it has "
+                f"{own[1]} training cases with labels of the kind {own[0]}"
+            )
+        self.border.check_study(case.study, own[1], case.workplace.shared)
+        return case, info
+
+    def _state(self, case: Case, ask: Work | Score) -> SiteState | None:
+        if ask.reads == NO_STATE:
+            return None
+        present = case.states.rounds(self.site.name)
+        if ask.reads in present:
+            state, note = case.states.read(self.site.name, ask.reads)
+            if note.get("run") == ask.run:
+                return state
+        raise StateMismatch(
+            f"site {self.site.name} does not have the state that the server believes in (version "
+            f"{ask.reads}; it has {', '.join(map(str, present)) or 'none'}): its state folder was "
+            "lost or replaced. Bring it back from a backup, or start the study with --fresh"
+        )
+
+    def _open_run(self, text: str, sites: tuple[AboutSite, ...]) -> Case:
+        study = self._study(text)
+        (choice,), (seed,) = study.method, study.seeds
+        path = run_path(self.site.state / "runs", study.name, choice.label, seed)
+        run = Run(choice, seed, RunFolder(path), study)
+        workplace = Workplace(assignment_of(run, sites), self.device)
+        return Case(study, run.folder, self._data(text), workplace)
+
+    def _read_study(self, text: str) -> Study:
+        """The settings of a run, which a reader at the site finds in its state folder too."""
+        file = self.site.state / "study.toml"
+        write_atomic(file, text)
+        return load_study(file, [], TABLES)
+
+    def _read_data(self, text: str) -> SiteData:
+        study = self._study(text)
+        (choice,) = study.method
+        wishes = {each.name: each.labels for each in study.site}
+        kinds = list(dict.fromkeys(_given(self.site.labels, wishes.get(self.site.name))))
+        if len(kinds) > 1:
+            raise ParcelError(
+                f"the study wants site {self.site.name} to train on {kinds[1]}, "
+                f"but its own settings say {kinds[0]}"
+            )
+        place = SiteSettings(
+            name=self.site.name, folder=self.site.data, labels=kinds[0] if kinds else None
+        )
+        (data,) = load_federation(
+            task_of(study),
+            study.data,
+            [place],
+            labels=choice.labels,
+            splits_folder=self.site.state / "splits",
+        )
+        return data
+
+
+def _given(*values: str | None) -> Iterable[str]:
+    return [value for value in values if value is not None]

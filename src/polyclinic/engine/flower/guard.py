@@ -1,0 +1,74 @@
+"""Runs Flower's own program for a message, and lets it import nothing that came over the wire.
+
+Flower unpacks the app it was sent and puts its folder on Python's path. Before the first import
+from there the guard compares the folder with the bundle of the installed Polyclinic.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from polyclinic.engine.flower.bundle import differences
+
+GUARDED = "flwr-clientapp"
+CLOSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
+"""Flower's other programs, which nobody may start at a site."""
+
+
+class ForeignCode(ImportError):
+    """The app that came over the wire is not the one of the installed Polyclinic."""
+
+
+class Guard(MetaPathFinder):
+    """Looks at Python's path before every import."""
+
+    def __init__(self, apps: Path) -> None:
+        self.apps = apps.resolve()
+        self.checked: set[str] = set()
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """None, so that others find the module; ForeignCode where a folder must not be used."""
+        for entry in [each for each in sys.path if each not in self.checked]:
+            folder = Path(entry).resolve()
+            if folder.is_relative_to(self.apps):
+                odd = differences(folder)
+                if odd:
+                    raise ForeignCode(
+                        f"the app that came with this message is not that of the Polyclinic "
+                        f"installed here ({', '.join(odd[:5])}); it was not run ({fullname})"
+                    )
+            self.checked.add(entry)
+        return None
+
+
+def main() -> None:  # pragma: no cover (in a process of its own)
+    """Run the guarded program with the arguments of this one."""
+    sys.meta_path.insert(0, Guard(Path(os.environ["FLWR_HOME"]) / "apps"))
+    (program,) = entry_points(group="console_scripts", name=GUARDED)
+    program.load()()
+
+
+def write_programs(folder: Path) -> Path:
+    """A folder of programs that take the place of Flower's own at a site, found by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    head = f"#!{sys.executable}\n"
+    texts = {GUARDED: f"{head}from polyclinic.engine.flower.guard import main\n\nmain()\n"}
+    texts |= dict.fromkeys(CLOSED, f"{head}raise SystemExit('closed at this site')\n")
+    for name, text in texts.items():
+        file = folder / name
+        file.write_text(text)
+        file.chmod(stat.S_IRWXU)
+    return folder

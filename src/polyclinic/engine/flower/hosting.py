@@ -1,0 +1,142 @@
+"""Hosting a study: the coordinator's side of every run, over any grid."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from flwr.serverapp import Grid
+
+from polyclinic.config import EngineSettings, Study, to_toml
+from polyclinic.data.synthetic import federation
+from polyclinic.engine.flower.answers import BadAnswer, opened
+from polyclinic.engine.flower.asks import Hello, Welcome, read_answer
+from polyclinic.engine.flower.parcel import Parcel, ParcelError
+from polyclinic.engine.flower.post import Answer, Post
+from polyclinic.engine.flower.sites import FlowerSites
+from polyclinic.engine.local import prepare
+from polyclinic.engine.loop import Event
+from polyclinic.engine.study import (
+    Run,
+    Watch,
+    about,
+    assignment_of,
+    conduct,
+    do_runs,
+    refuse_mistaken_runs,
+    refuse_no_validation,
+    runs_of,
+)
+from polyclinic.engine.workplace import Workplace
+from polyclinic.methods import METHODS
+from polyclinic.runs import AboutSite, RunError, slug
+
+
+def host_study(
+    study: Study,
+    root: Path,
+    grid: Grid,
+    *,
+    resume: bool = False,
+    fresh: bool = False,
+    threads: int = os.cpu_count() or 1,
+    watch: Watch,
+) -> list[Run]:
+    """Do all runs of a study that are not finished, with the sites that the grid reaches.
+
+    Before anything is trained every site has agreed to every method.
+    """
+    refuse_impossible(study)
+    runs = runs_of(study, root)
+    if not fresh:
+        refuse_mistaken_runs(runs, resume=resume)
+    prepare(threads)
+    post = Post(grid, study.engine, _hello(runs[0]))
+    left = [run for run in runs if fresh or not run.folder.finished]
+    present = {
+        label: greet(next(run for run in left if run.choice.label == label), post)
+        for label in dict.fromkeys(run.choice.label for run in left)
+    }
+
+    def performing(run: Run) -> Iterator[Event]:
+        sites = present[run.choice.label]
+        workplace = Workplace(assignment_of(run, sites), torch.device("cpu"))
+        remote = FlowerSites(workplace, post, run.folder.path, travelling(run.study))
+        yield from conduct(run, workplace, remote, about(run, sites, workplace, threads))
+
+    do_runs(runs, performing, fresh=fresh, watch=watch)
+    return runs
+
+
+def site_names(study: Study) -> list[str]:
+    """The sites that take part, by the names that their own files must give them."""
+    if study.site:
+        return [site.name for site in study.site]
+    if study.data.folder is None:
+        return [site.name for site in federation(study.task.name)]
+    raise RunError("across hospitals a study lists its sites: one [[site]] with a name for each")
+
+
+def refuse_impossible(study: Study) -> None:
+    """Raise an error for methods that need the images of all sites in one place."""
+    pooling = [each.label for each in study.method if METHODS[each.name].pools]
+    if pooling:
+        raise RunError(
+            f"{', '.join(pooling)} trains on the images of all sites together, which no engine "
+            "across hospitals can do; leave it out, or compare with a run of polyclinic run"
+        )
+
+
+def travelling(study: Study) -> str:
+    """The settings of a run as they go to the sites: no folder, nothing of the coordinator's."""
+    data = study.data.model_copy(update={"source": "synthetic", "size": 1.0})
+    sites = tuple(site.model_copy(update={"folder": None}) for site in study.site)
+    plain = {"data": data, "site": sites, "engine": EngineSettings()}
+    return to_toml(study.model_copy(update=plain))
+
+
+def greet(run: Run, post: Post) -> list[AboutSite]:
+    """What each site has, once it has agreed to the run; an error names all that have not.
+
+    A site that a resumed run knows may be away for the moment.
+    """
+    names = site_names(run.study)
+    known = {site.name: site for site in run.folder.about().sites} if run.folder.exists else {}
+    patience = None if set(names) <= set(known) else post.settings.deadline
+    answers = dict(post.exchange(dict.fromkeys(names, _hello(run)), patience=patience))
+    welcomes, refusals = {}, {}
+    for name in names:
+        try:
+            welcomes[name] = _welcomed(name, answers[name])
+        except (BadAnswer, ParcelError) as error:
+            refusals[name] = str(error)
+    away = {name: known[name] for name in refusals if name in known}
+    if len(away) < len(refusals) or len(welcomes) < post.settings.quorum * len(names):
+        lines = [f"  {name}: {reason}" for name, reason in refusals.items()]
+        raise RunError("\n".join(["the study cannot begin, because of these sites:", *lines]))
+    if not away:
+        refuse_no_validation(run.study, sum(each.scorable for each in welcomes.values()))
+    return [welcomes[name].about if name in welcomes else away[name] for name in names]
+
+
+def events_file(root: Path, study: Study) -> Path:
+    """Where the events of a hosted study are told to whoever follows it."""
+    return root / slug(study.name) / "events.jsonl"
+
+
+def _hello(run: Run) -> Parcel:
+    hello = Hello(study=travelling(run.study), run="")
+    return Parcel({"ask": hello.model_dump(mode="json")})
+
+
+def _welcomed(site: str, answer: Answer) -> Welcome:
+    welcome = read_answer(Welcome, opened(site, answer).about.get("answer"))
+    here = version("polyclinic")
+    if welcome.version != here:
+        raise BadAnswer(f"it runs Polyclinic {welcome.version}, and the coordinator {here}")
+    if welcome.about.name != site:
+        raise BadAnswer(f"its data are those of a site called {welcome.about.name!r}")
+    return welcome

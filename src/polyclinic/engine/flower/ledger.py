@@ -1,0 +1,96 @@
+"""The egress ledger: a line for everything that left a site, chained so that no line can change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.runs.files import append_lines, complete_lines
+
+START = "0" * 64
+
+
+class Ledger:
+    """A file of JSON lines; each has the hash of the line before it and its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, parcel: Parcel, facts: Mapping[str, Any]) -> None:
+        """Note a parcel that is about to leave; on disk when this returns."""
+        content = hashlib.sha256()
+        for name, blob in parcel.arrays.items():
+            content.update(name.encode())
+            content.update(blob.data)
+        line = {
+            "at": datetime.now().astimezone().isoformat(timespec="seconds"),
+            **facts,
+            "bytes": parcel.nbytes,
+            "arrays": {n: f"{b.dtype} {list(b.shape)}" for n, b in parcel.arrays.items()},
+            "content": content.hexdigest(),
+            "before": self.head(),
+        }
+        line["hash"] = _hash(line)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        append_lines(self.path, json.dumps(line, ensure_ascii=False) + "\n")
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All lines as they stand."""
+        return [json.loads(line) for line in complete_lines(self.path)]
+
+    def head(self) -> str:
+        """The hash of the last line: who has noted it can tell whether lines were cut off."""
+        lines = complete_lines(self.path)
+        return str(json.loads(lines[-1])["hash"]) if lines else START
+
+    def mistakes(self) -> list[str]:
+        """What shows that somebody changed, removed or inserted lines; empty where nobody did."""
+        found = []
+        before = START
+        for number, text in enumerate(complete_lines(self.path), start=1):
+            try:
+                line = json.loads(text)
+                own, previous = str(line.pop("hash")), str(line["before"])
+            except (ValueError, KeyError, TypeError, AttributeError):
+                found.append(f"line {number} of {self.path} is not a line of a ledger")
+                continue
+            if previous != before:
+                found.append(f"line {number} of {self.path} does not follow the line before it")
+            if _hash(line) != own:
+                found.append(f"line {number} of {self.path} was changed after it was written")
+            before = own
+        return found
+
+    def epsilon(self, delta: float, more: float = 0.0) -> float:
+        """What all noisy letters so far, and one more of this noise, give away: ε at this δ.
+
+        Each is a Gaussian mechanism of sensitivity `clip` and deviation `noise · clip`, so it costs
+        1 / (2 noise²) in zero-concentrated privacy, and these add up (Bun and Steinke, 2016).
+        """
+        noises = [float(line["noise"]) for line in self.lines() if line.get("noise")]
+        rho = sum(1 / (2 * noise**2) for noise in [*noises, more] if noise)
+        return rho + 2 * math.sqrt(rho * math.log(1 / delta))
+
+
+def _hash(line: Mapping[str, Any]) -> str:
+    text = json.dumps(line, ensure_ascii=False, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def summary(ledger: Ledger) -> list[str]:
+    """What left the site, a line for each run, and the hash to note elsewhere."""
+    lines = ledger.lines()
+    texts = []
+    for run in dict.fromkeys(str(line.get("run")) for line in lines):
+        of_run = [line for line in lines if line.get("run") == run]
+        megabytes = sum(line["bytes"] for line in of_run) / 2**20
+        spent = [line["epsilon"] for line in of_run if "epsilon" in line]
+        privacy = f", ε so far {spent[-1]:.2f}" if spent else ""
+        texts.append(f"{run}: {len(of_run)} letters, {megabytes:.1f} MB{privacy}")
+    return [*texts, f"{len(lines)} lines, none changed; the last has the hash {ledger.head()}"]

@@ -1,0 +1,136 @@
+"""The post between the server and the sites: parcels by site name over Flower's grid.
+
+Flower knows machines by numbers and makes errors of its own that carry no sender; here every
+answer, and every reason why there is none, has the name of a site. Nothing waits for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from polyclinic.config import EngineSettings
+from polyclinic.engine.flower.parcel import Parcel, ParcelError
+from polyclinic.engine.flower.records import from_records, to_records
+
+KIND = "query"  # of all our messages, in Flower's words
+PAUSE = 0.5  # seconds between two looks into the letter box
+TRIES = 3  # how often a parcel is sent that does not arrive
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why a site has not answered."""
+
+    reason: str
+
+
+Answer = Parcel | Trouble
+
+
+@dataclass
+class Post:
+    """Sends parcels to sites and brings their answers, with deadlines."""
+
+    grid: Grid
+    settings: EngineSettings
+    introduction: Parcel  # asks a machine without a registered name who it is
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    names: dict[int, str] = field(default_factory=dict)  # what machines said they are called
+    asked: dict[str, str] = field(default_factory=dict)  # messages that ask machines for a name
+
+    def exchange(
+        self, parcels: Mapping[str, Parcel], *, patience: float | None = None
+    ) -> Iterator[tuple[str, Answer]]:
+        """Each site's answer as it arrives; at the end, who has not answered and why.
+
+        A parcel that gets lost on its way is sent again when its site is back. Sites that cannot be
+        reached are waited for `patience` seconds after the others have answered.
+        """
+        patience = self.settings.patience if patience is None else patience
+        unsent = dict.fromkeys(parcels, "it was not connected")  # site → the last trouble with it
+        under_way: dict[str, str] = {}  # message → site
+        tries: Counter[str] = Counter()
+        end = self.clock() + self.settings.deadline
+        progress = self.clock()
+        while unsent or under_way:
+            reachable = self._reachable(end)
+            going = [site for site in unsent if site in reachable]
+            under_way |= self._push({reachable[site]: parcels[site] for site in going}, going, end)
+            for site in going:
+                tries[site] += 1
+                del unsent[site]
+            for site, answer in self._pull(under_way):
+                progress = self.clock()
+                if isinstance(answer, Trouble) and tries[site] < TRIES:
+                    unsent[site] = answer.reason
+                else:
+                    yield site, answer
+            now = self.clock()
+            if now >= end or (unsent and not under_way and now - progress > patience):
+                break
+            if unsent or under_way:
+                self.sleep(PAUSE)
+        for site, reason in unsent.items():
+            yield site, Trouble(f"it could not be reached: {reason}")
+        for site in under_way.values():
+            yield site, Trouble(f"it did not answer within {self.settings.deadline:g} seconds")
+
+    def _reachable(self, end: float) -> dict[str, int]:
+        """The machines that are connected, by site name; a name that two of them use is left out.
+
+        A registered name is proven by the machine's key. Others are asked for theirs.
+        """
+        nodes = list(self.grid.get_nodes())
+        registered = {node.node_id: node.name for node in nodes if node.name}
+        nameless = [node.node_id for node in nodes if not node.name]
+        for text, answer in self._pull(self.asked):
+            if isinstance(answer, Parcel):
+                self.names[int(text)] = str(answer.about.get("site", ""))
+        known = {*self.names, *map(int, self.asked.values())}
+        unknown = [number for number in nameless if number not in known]
+        parcels = dict.fromkeys(unknown, self.introduction)
+        self.asked |= self._push(parcels, map(str, unknown), end)
+        named = {number: self.names[number] for number in nameless if number in self.names}
+        found: dict[str, list[int]] = {}
+        for number, name in {**named, **registered}.items():
+            found.setdefault(name, []).append(number)
+        return {name: numbers[0] for name, numbers in found.items() if len(numbers) == 1}
+
+    def _push(
+        self, parcels: Mapping[int, Parcel], senders: Iterable[str], end: float
+    ) -> dict[str, str]:
+        """Send parcels to machines; gives the message of each."""
+        if not parcels:
+            return {}
+        left = max(1.0, end - self.clock())
+        messages = [
+            Message(to_records(parcel), number, KIND, ttl=left)
+            for number, parcel in parcels.items()
+        ]
+        return dict(zip(self.grid.push_messages(messages), senders, strict=True))
+
+    def _pull(self, under_way: dict[str, str]) -> Iterator[tuple[str, Answer]]:
+        """The answers that have come; their messages are under way no more."""
+        if not under_way:
+            return
+        for message in self.grid.pull_messages(list(under_way)):
+            # Flower's own errors name no sender: only the message they answer tells the site.
+            site = under_way.pop(message.metadata.reply_to_message_id, None)
+            if site is not None:
+                yield site, _answer(message)
+
+
+def _answer(message: Message) -> Answer:
+    if message.has_error():
+        return Trouble(message.error.reason or f"Flower's error {message.error.code}")
+    try:
+        return from_records(message.content)
+    except ParcelError as error:
+        return Parcel({"broken": str(error)})

@@ -1,0 +1,97 @@
+"""Programs that are kept running for as long as this process lives, and not longer."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+SHORTEST, LONGEST = 1.0, 60.0  # seconds before a program is started again
+GRACE = 15.0  # seconds between asking a program to end and ending it
+_DIE_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
+
+
+@dataclass
+class Kept:
+    """A program that is started again whenever it ends."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    say: Callable[[str], None]
+    process: subprocess.Popen[bytes] | None = None
+    again: float = 0.0  # when to start it next
+    pause: float = field(default=SHORTEST)
+    started: float = 0.0
+
+    def look(self) -> None:
+        """Start the program if it does not run and it is time to."""
+        now = time.monotonic()
+        if self.process is not None and self.process.poll() is not None:
+            # One that ran for a while begins with a short pause again.
+            self.pause = SHORTEST if now - self.started > LONGEST else min(2 * self.pause, LONGEST)
+            self.again = now + self.pause
+            code = self.process.returncode
+            self.say(f"{self.name} ended ({code}); it starts again in {self.pause:.0f} seconds")
+            self.process = None
+        if self.process is None and now >= self.again:
+            self.started = now
+            self.process = start(self.command, self.environment)
+
+    def stop(self) -> None:
+        """End the program, politely first."""
+        if self.process is not None:
+            end(self.process)
+
+
+def start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a program that ends when this process does, even if this one is killed."""
+    return subprocess.Popen(  # noqa: S603 (our own command lines)
+        command, env=dict(environment), preexec_fn=_end_with_parent, stdin=subprocess.DEVNULL
+    )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a program, politely first."""
+    process.terminate()
+    try:
+        process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    """A port on the loopback interface that nobody listens on."""
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        return int(door.getsockname()[1])
+
+
+def listens(host: str, port: int) -> bool:
+    """Whether somebody takes calls there."""
+    try:
+        with socket.create_connection((host, port), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def alive(pid: int) -> bool:
+    """Whether a process with this number runs on this machine."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
+    return True
+
+
+def _end_with_parent() -> None:  # pragma: no cover (in the new process)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGTERM)

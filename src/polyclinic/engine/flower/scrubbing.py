@@ -1,0 +1,32 @@
+"""Messages that may leave a site: without its paths and without the names of its cases."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from polyclinic.config.site_file import SiteFile
+
+LONGEST = 2000  # characters
+
+
+def scrubbed(text: str, site: SiteFile) -> str:
+    """The text with everything taken out that names a file, a folder or a case of the site."""
+    for folder in (site.data, site.state):
+        text = re.sub(rf"{re.escape(str(folder))}[^\s:;,'\"]*", "<path>", text)
+    text = re.sub(r"(?<![\w>])(~|[A-Za-z]:)?[/\\][^\s:;,'\"]+", "<path>", text)
+    for name in sorted(_case_names(site.data), key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(name)}(\.\w+)*(?!\w)", "<case>", text)
+    return text[:LONGEST]
+
+
+def _case_names(folder: Path) -> set[str]:
+    """What files below a folder are called, and their patients where a table names them."""
+    names = set()
+    for file in folder.rglob("*"):
+        if file.is_file() and "." in file.name and file.parent != folder:
+            names |= {file.name, file.name.split(".")[0]}
+        if file.name == "cases.csv":
+            cells = re.split(r"[,\n\r]+", file.read_text("utf-8", errors="replace"))
+            names |= {cell.strip() for cell in cells if len(cell.strip()) > 1}
+    return names - {"train", "val", "test", "case", "patient", "split", ""}

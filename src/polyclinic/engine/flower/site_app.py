@@ -1,0 +1,59 @@
+"""The app that Flower starts at a site for every message: it hands the parcel to the worker.
+
+Nothing here may import torch: a process that lives for one message should start at once.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import chdir
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.records import from_records, to_records
+
+SOCKET = "POLYCLINIC_WORKER"  # names the worker's socket in the environment
+START_UP = 120.0  # seconds that a worker may take to begin listening
+
+app = ClientApp()
+
+
+@app.query()
+def forward(message: Message, context: Context) -> Message:  # noqa: ARG001
+    """The worker's answer to a message."""
+    answer = consult(Path(os.environ[SOCKET]), from_records(message.content))
+    return Message(to_records(answer), reply_to=message)
+
+
+def consult(path: Path, parcel: Parcel) -> Parcel:
+    """Send a parcel to the worker and wait for its answer, however long it trains."""
+    with _connected(path) as line, cast(BinaryIO, line.makefile("rwb")) as stream:
+        parcel.write(stream)
+        try:
+            return Parcel.read(stream)
+        except EOFError:
+            raise ConnectionError("the site's worker died while it worked on this") from None
+
+
+def _connected(path: Path) -> socket.socket:
+    """A line to the worker, which may just be starting."""
+    end = time.monotonic() + START_UP
+    while True:
+        line = socket.socket(socket.AF_UNIX)
+        try:
+            # From inside its folder: the system allows a socket's path only 100 characters.
+            with chdir(path.parent):
+                line.connect(path.name)
+        except OSError:
+            line.close()
+            if time.monotonic() > end:
+                raise ConnectionError("the site's worker is not there") from None
+            time.sleep(0.2)
+        else:
+            return line

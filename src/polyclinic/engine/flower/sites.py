@@ -1,0 +1,210 @@
+"""The sites of a run across hospitals: the loop asks, the post carries, answers are checked."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from polyclinic.engine.checkpoint import Checkpoint
+from polyclinic.engine.flower.answers import BadAnswer, Signature, check_letter, odd_ones, opened
+from polyclinic.engine.flower.asks import NO_STATE, Rows, Work, Worked, read_answer
+from polyclinic.engine.flower.asks import Score as ScoreAsk
+from polyclinic.engine.flower.parcel import Parcel, ParcelError
+from polyclinic.engine.flower.post import Answer, Post
+from polyclinic.engine.flower.wire import bytes_by_part, pack, unpack
+from polyclinic.engine.loop import Reply, Scored
+from polyclinic.engine.waiting import WaitingRoom
+from polyclinic.engine.workplace import Workplace
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.method import Stage
+from polyclinic.runs import RoundLine, Score, Split, write_atomic
+
+
+class Versions:
+    """Which state of each site the server believes in after each round; kept in a file."""
+
+    def __init__(self, file: Path, resumed: bool) -> None:
+        self.file = file
+        kept = json.loads(file.read_text()) if resumed and file.exists() else {}
+        self.run: str = kept.get("run") or secrets.token_hex(8)
+        self.of: dict[str, dict[int, int]] = {
+            site: {int(number): version for number, version in versions.items()}
+            for site, versions in kept.get("versions", {}).items()
+        }
+
+    def before(self, site: str, since: int) -> int:
+        """The version in force at a site after round `since`."""
+        rounds = [number for number in self.of.get(site, {}) if number <= since]
+        return self.of[site][max(rounds)] if rounds else NO_STATE
+
+    def note(self, site: str, number: int, version: int) -> None:
+        """A site's letter of this round was accepted, so its state is believed in."""
+        self.of.setdefault(site, {})[number] = version
+        text = json.dumps({"run": self.run, "versions": self.of})
+        write_atomic(self.file, text)
+
+    def forget_from(self, number: int) -> None:
+        """This round begins anew: what an interrupted attempt left is not believed in."""
+        for versions in self.of.values():
+            for later in [each for each in versions if each >= number]:
+                del versions[later]
+
+
+class FlowerSites:
+    """The sites of one run, each behind a SuperNode of its own."""
+
+    def __init__(self, workplace: Workplace, post: Post, folder: Path, study: str) -> None:
+        self.workplace = workplace
+        self.post = post
+        self.study = study
+        self.scored = self.trained = workplace.assignment.sites
+        self.quorum = post.settings.quorum
+        checkpoint = Checkpoint(folder / "checkpoint")
+        self.versions = Versions(checkpoint.folder / "sites.json", checkpoint.exists)
+        self.held = WaitingRoom(checkpoint.folder / "held")
+        self.shared = workplace.first_weights()
+        self.usual: dict[str, Signature] = {}  # of the letters of each stage
+        self.needed: Sequence[int] = ()
+        self.current = -1
+
+    def ask(
+        self, stage: Stage, letters: Mapping[str, Letter], *, number: int, since: int
+    ) -> Iterator[tuple[str, Reply]]:
+        """Let the sites work on a stage; each reply as it comes, once it is known to be usual."""
+        if number != self.current:
+            self.current = number
+            self.versions.forget_from(number)
+        version = self._version(stage, number)
+        parcels = {
+            site: self._parcel(self._work(stage, site, number, since, version), letter)
+            for site, letter in letters.items()
+        }
+        held: dict[str, Reply] = {}
+        signatures: dict[str, Signature] = {}
+        for site, answer in self.post.exchange(parcels):
+            reply = self._reply(site, answer, letters[site], parcels[site], stage, number)
+            if reply.letter is not None and (reply.letter.weights or letters[site].weights):
+                signatures[site] = Signature.of(reply.letter)
+                if signatures[site] != self.usual.get(stage.name):
+                    held[site] = replace(reply, letter=self.held.seat(site, reply.letter))
+                    continue
+            if reply.letter is not None:
+                self.versions.note(site, number, version)
+            yield site, reply
+        odd = odd_ones(signatures, self.shared)
+        for site, reply in held.items():
+            if site in odd:
+                yield site, _missed(number, stage.name, site, f"its letter has {odd[site]}")
+                continue
+            self.usual[stage.name] = signatures[site]
+            self.versions.note(site, number, version)
+            yield site, reply
+        self.held.clear()
+
+    def score(
+        self,
+        letters: Mapping[str, Letter] | None,
+        *,
+        split: Split,
+        metrics: Sequence[str],
+        number: int,
+        since: int,
+    ) -> Iterator[Scored]:
+        """Score every site's model, in the order of the sites."""
+        parcels = {}
+        for info in self.scored:
+            ask = ScoreAsk(
+                **self._common(info.name, number, since),
+                split=split,
+                metrics=tuple(metrics),
+                settle=letters is not None,
+            )
+            parcels[info.name] = self._parcel(ask, letters[info.name] if letters else None)
+        answers = dict(self.post.exchange(parcels))
+        for site in parcels:
+            yield self._scored(site, answers[site], split, number)
+
+    def forget(self, needed: Sequence[int]) -> None:
+        """The sites hear with the next letter which states may still be asked for."""
+        self.needed = tuple(needed)
+
+    def keep(self, last: int) -> None:
+        """Nothing is kept here: a site's final model is a file at the site."""
+
+    def _work(self, stage: Stage, site: str, number: int, since: int, version: int) -> Work:
+        common = self._common(site, number, since)
+        encoding = self.post.settings.encoding
+        return Work(**common, stage=stage.name, writes=version, encoding=encoding)
+
+    def _common(self, site: str, number: int, since: int) -> dict[str, Any]:
+        versions = {self.versions.before(site, each) for each in (*self.needed, since)}
+        return {
+            "study": self.study,
+            "run": self.versions.run,
+            "sites": tuple((s.name, s.index, s.kind, s.images) for s in self.scored),
+            "number": number,
+            "reads": self.versions.before(site, since),
+            "keep": tuple(sorted(versions - {NO_STATE})),
+        }
+
+    def _version(self, stage: Stage, number: int) -> int:
+        """A number for the states after this stage that no other stage of the run has."""
+        names = [each.name for each in self.workplace.assignment.stages]
+        return number * len(names) + names.index(stage.name)
+
+    def _parcel(self, ask: Work | ScoreAsk, letter: Letter | None) -> Parcel:
+        encoding = self.post.settings.encoding
+        exact = "float32" if encoding == "difference" else encoding
+        parcel = pack(letter, exact) if letter is not None else Parcel({})
+        return replace(parcel, about={"ask": ask.model_dump(mode="json"), **parcel.about})
+
+    def _reply(
+        self,
+        site: str,
+        answer: Answer,
+        sent: Letter,
+        parcel: Parcel,
+        stage: Stage,
+        number: int,
+    ) -> Reply:
+        """The site's reply with its line; without a letter where it cannot be used."""
+        try:
+            back = opened(site, answer)
+            worked = read_answer(Worked, back.about.get("answer"))
+            if (worked.number, worked.stage) != (number, stage.name):
+                raise BadAnswer(f"it answered for round {worked.number}, stage {worked.stage}")
+            letter = unpack(back, sent.weights)
+            check_letter(letter, self.shared)
+        except (BadAnswer, ParcelError) as error:
+            return _missed(number, stage.name, site, str(error))
+        line = RoundLine(
+            round=number,
+            stage=stage.name,
+            site=site,
+            loss=worked.loss,
+            seconds=worked.seconds,
+            images=worked.images,
+            down=parcel.nbytes + 8 * len(sent.numbers),
+            up=back.nbytes + 8 * len(letter.numbers),
+            extras=tuple(sorted({*sent.extras, *letter.extras})),
+            numbers=dict(letter.numbers),
+            parts=bytes_by_part(back),
+        )
+        return Reply(letter, line)
+
+    def _scored(self, site: str, answer: Answer, split: Split, number: int) -> Scored:
+        try:
+            rows = read_answer(Rows, opened(site, answer).about.get("answer"))
+            if (rows.number, rows.split) != (number, split):
+                raise BadAnswer(f"it answered for round {rows.number}, split {rows.split}")
+        except (BadAnswer, ParcelError) as error:
+            return Scored(number, split, site, (), missed=str(error))
+        return Scored(number, split, site, tuple(Score(number, split, site, *r) for r in rows.rows))
+
+
+def _missed(number: int, stage: str, site: str, reason: str) -> Reply:
+    return Reply(None, RoundLine(round=number, stage=stage, site=site, missed=reason))

@@ -1,0 +1,68 @@
+"""The worker of a site: a process that outlives messages, with torch, data and network in memory.
+
+It listens on a socket in the site's state folder, which only the site's own user may open.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from polyclinic.config.site_file import load_site_file
+from polyclinic.engine.flower.desk import Desk
+from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.weak import KINDS
+
+log = logging.getLogger("polyclinic.site")
+
+
+def socket_path(state: Path) -> Path:
+    """Where the worker of a site listens."""
+    return state / "worker.sock"
+
+
+def main() -> None:  # pragma: no cover (in a process of its own)
+    """Work for the site whose SITE.toml is the only argument, until the process is ended."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s worker: %(message)s")
+    site = load_site_file(sys.argv[1], KINDS)
+    desk = Desk(site)
+    with listening(socket_path(site.state)) as door:
+        log.info("site %s is ready", site.name)
+        while True:
+            serve(door, desk)
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[socket.socket]:
+    """A socket that takes calls one after another."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    before = os.umask(0o077)
+    with socket.socket(socket.AF_UNIX) as door:
+        try:
+            with chdir(path.parent):
+                door.bind(path.name)
+        finally:
+            os.umask(before)
+        door.listen()
+        yield door
+
+
+def serve(door: socket.socket, desk: Desk) -> None:
+    """Take one call; a caller that hangs up early, because it was killed, changes nothing."""
+    line, _ = door.accept()
+    try:
+        with line, cast(BinaryIO, line.makefile("rwb")) as stream:
+            desk.answer(Parcel.read(stream)).write(stream)
+    except (EOFError, OSError) as error:
+        log.warning("nobody waits for the answer any more: %s", error)
+
+
+if __name__ == "__main__":  # pragma: no cover
+    main()

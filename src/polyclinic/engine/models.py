@@ -1,0 +1,17 @@
+"""The final models of a run: named weights and memory, and what they are models of."""
+
+from __future__ import annotations
+
+from polyclinic.engine.states import SiteState
+from polyclinic.engine.tensors import nested, save_tensors
+from polyclinic.engine.workplace import Assignment
+from polyclinic.runs import RunFolder
+
+
+def keep_model(
+    run: RunFolder, owner: str, label: str, state: SiteState, assignment: Assignment
+) -> None:
+    """Write the model of a site, or of the server, into the run folder."""
+    texts = {"method": label, "network": assignment.network, "task": assignment.task.name}
+    tensors = nested(weights=state.weights, memory=state.memory)
+    save_tensors(run.weights_path(owner), tensors, texts)

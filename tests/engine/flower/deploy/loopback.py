@@ -1,0 +1,166 @@
+"""A whole deployment on the loopback interface, for tests: certificates, SuperLink, requests."""
+
+import contextlib
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_ssh_private_key,
+)
+
+from polyclinic.config import load_study
+from polyclinic.engine.flower import commands
+from polyclinic.engine.flower.deploy.folder import Deployment, write_deployment
+from polyclinic.engine.study import TABLES, task_of
+
+STUDY = """
+name = "trial"
+task = { name = "fundus", resolution = 32 }
+[network]
+name = "unet"
+[[method]]
+name = "fedavg"
+[[method]]
+name = "fedbn"
+[training]
+iterations = 20
+[[site]]
+name = "north"
+[[site]]
+name = "St. Mary"
+labels = "block"
+"""
+
+PROTOBUF = "application/protobuf"
+
+
+def study_in(folder: Path):
+    file = folder / "trial.toml"
+    file.write_text(STUDY)
+    study = load_study(file, [], TABLES)
+    return study, task_of(study)
+
+
+def deployed(folder: Path, address: str, **settings) -> Deployment:
+    """A deployment of two sites, reached at this address."""
+    deployment = Deployment(folder / "deployment")
+    study, task = study_in(folder)
+    write_deployment(study, task, address, deployment, **{"days": 90, **settings})
+    return deployment
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def process(command, log: Path, env: dict[str, str]) -> Iterator[subprocess.Popen]:
+    """A running command with what it starts itself, all of it ended afterwards."""
+    with log.open("wb") as output:
+        running = subprocess.Popen(
+            command, stdout=output, stderr=output, env=env, start_new_session=True
+        )
+    try:
+        yield running
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGTERM)
+        try:
+            running.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait()
+
+
+def wait_until(happened, seconds: float = 60.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if happened():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def answers(url: str, ca: Path) -> bool:
+    try:
+        post(url, ca)
+    except httpx.TransportError:
+        return False
+    return True
+
+
+def post(url: str, ca: Path, body: bytes = b"", headers: dict[str, str] | None = None):
+    protobuf = {"content-type": PROTOBUF, "accept": PROTOBUF}
+    context = ssl.create_default_context(cafile=ca)
+    every = protobuf | (headers or {})
+    return httpx.post(url, content=body, headers=every, verify=context, trust_env=False)
+
+
+def signed(key: Path, *, by: Path | None = None, ahead: float = 0.0) -> tuple[bytes, dict]:
+    """The body and headers by which a SuperNode with this key asks to take part.
+
+    `by` is the key that signs, `ahead` the seconds that the clock of the SuperNode is ahead.
+    """
+    public = _private(key).public_key()
+    pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    stamp = (datetime.now(UTC) + timedelta(seconds=ahead)).isoformat()
+    signature = _private(by or key).sign(stamp.encode(), ec.ECDSA(hashes.SHA256()))
+    headers = {
+        "flwr-public-key": b64encode(pem).decode(),
+        "flwr-timestamp": stamp,
+        "flwr-signature": b64encode(signature).decode(),
+    }
+    return _field(1, pem), headers
+
+
+@contextlib.contextmanager
+def superlink(deployment: Deployment, folder: Path, port: int) -> Iterator[Path]:
+    """A running SuperLink with the deployment's certificates; gives Flower's home."""
+    keys = deployment.coordinator / "certificates"
+    certificates = commands.Certificates(keys / "ca.crt", keys / "server.crt", keys / "server.key")
+    home = folder / "flower"
+    commands.write_connection(home, f"127.0.0.1:{port}", certificates.ca)
+    command = commands.superlink("127.0.0.1", port, folder / "state.db", certificates)
+    with process(command, folder / "superlink.log", commands.environment(home)):
+        here = f"https://127.0.0.1:{port}/v1/fleet/"
+        assert wait_until(lambda: answers(here, certificates.ca)), (
+            folder / "superlink.log"
+        ).read_text()
+        yield home
+
+
+def register(deployment: Deployment, name: str, home: Path) -> None:
+    command = commands.register(deployment.public_key(name), name)
+    done = subprocess.run(command, env=commands.environment(home), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _private(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = load_ssh_private_key(path.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """One field of bytes, as protobuf writes it."""
+    length = len(content)
+    prefix = bytes([number << 3 | 2])
+    while length > 127:
+        prefix += bytes([length & 127 | 128])
+        length >>= 7
+    return prefix + bytes([length]) + content

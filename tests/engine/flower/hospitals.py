@@ -1,0 +1,94 @@
+"""Hospitals in a folder: site folders with pictures, SITE.toml files, and studies for them."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+from polyclinic.config import EngineSettings, Study, load_study
+from polyclinic.config.site_file import SiteFile, load_site_file
+from polyclinic.data.drawing import write_drawn_site
+from polyclinic.data.load import load_federation
+from polyclinic.data.synthetic import federation
+from polyclinic.engine.flower.coordinator import across_hospitals
+from polyclinic.engine.flower.desk import Desk
+from polyclinic.engine.flower.hosting import host_study
+from polyclinic.engine.study import TABLES, perform, runs_of, task_of
+from polyclinic.engine.tensors import load_tensors
+from polyclinic.runs import run_path
+from tests.engine.flower.grid import InProcessGrid
+
+TASK = "octa"
+SIDE = 32
+
+
+class Hospitals:
+    """Sites on disk, and studies run with them by either engine."""
+
+    def __init__(self, folder: Path, sites: int = 3) -> None:
+        self.folder = folder
+        self.names = [site.name for site in federation(TASK)[:sites]]
+        self._numbers = count()
+        for name in self.names:
+            write_drawn_site(folder / "data" / name, TASK, name, resolution=SIDE, size=0.2)
+
+    def study(self, method: str = "fedavg", *overrides: str, then: str = "") -> Study:
+        number = next(self._numbers)
+        file = self.folder / f"study-{number}.toml"
+        sites = "".join(f'[[site]]\nname = "{name}"\n' for name in self.names)
+        file.write_text(
+            f'name = "study {number}"\ntask = "{TASK}"\n[data]\nsource = "data"\n'
+            f'[network]\nname = "unet"\nwidth = 2\n[method]\nname = "{method}"\n'
+            + (f"then = [{then}]\n" if then else "")
+            + sites
+        )
+        small = (
+            f"task.resolution={SIDE}",
+            "training.batch=4",
+            "training.iterations=2",
+            "federation.rounds=2",
+            "evaluation.every=2",
+            'evaluation.metrics=["dice"]',
+            "evaluation.pictures=false",
+        )
+        return load_study(file, [*small, *overrides], TABLES)
+
+    def site_file(self, name: str, extra: str = "", state: str = "state") -> SiteFile:
+        file = self.folder / f"{name}.toml"
+        file.write_text(
+            f'name = "{name}"\ndata = "data/{name}"\ndevice = "cpu"\nthreads = 1\n'
+            f'state = "{state}/{name}"\n[server]\naddress = "127.0.0.1:1"\ninsecure = true\n'
+            f"[allow]\ncases = 1\n{extra}"
+        )
+        return load_site_file(file)
+
+    def desks(self, extra: str = "", state: str = "state") -> list[Desk]:
+        return [Desk(self.site_file(name, extra, state)) for name in self.names]
+
+    def run_locally(self, study: Study) -> Path:
+        """With as many threads as the sites have: sums depend on them."""
+        here = EngineSettings(threads=1, device="cpu")
+        study = study.model_copy(update={"engine": here})
+        data = load_federation(task_of(study), study.data, study.site)
+        (run,) = runs_of(study, self.folder / "local")
+        list(perform(run, data))
+        return run.folder.path
+
+    def run_with(self, grid: InProcessGrid, study: Study, **changes) -> list:
+        events = []
+        host_study(
+            across_hospitals(study),
+            self.folder / "runs",
+            grid,
+            threads=1,
+            watch=lambda run, event: events.append(event),
+            **changes,
+        )
+        return events
+
+    def run_folder(self, study: Study, root: str = "runs") -> Path:
+        return run_path(self.folder / root, study.name, study.method[0].label, study.seeds[0])
+
+    def site_model(self, study: Study, name: str, state: str = "state") -> dict:
+        folder = self.run_folder(study, f"{state}/{name}/runs")
+        return load_tensors(folder / "weights" / f"{name}.safetensors")[0]

@@ -1,0 +1,165 @@
+"""The two apps that Flower starts, the worker behind one of them, and the guard before it."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from flwr.app import Context, Message, RecordDict
+
+from polyclinic.config import to_toml
+from polyclinic.engine.flower import site_app
+from polyclinic.engine.flower.asks import Hello
+from polyclinic.engine.flower.bundle import differences, write_bundle
+from polyclinic.engine.flower.coordinator import across_hospitals
+from polyclinic.engine.flower.events import Told, events_in
+from polyclinic.engine.flower.guard import ForeignCode, Guard, write_programs
+from polyclinic.engine.flower.hosting import events_file, travelling
+from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.records import from_records, to_records
+from polyclinic.engine.flower.server_app import app as server_app
+from polyclinic.engine.flower.site_app import consult
+from polyclinic.engine.flower.worker import listening, serve, socket_path
+from polyclinic.engine.loop import RoundDone, Scored
+from polyclinic.engine.study import runs_of
+from polyclinic.runs import RoundLine
+from tests.engine.flower.grid import InProcessGrid
+from tests.engine.flower.hospitals import Hospitals
+
+
+@pytest.fixture
+def hospitals(tmp_path):
+    return Hospitals(tmp_path, sites=2)
+
+
+def context(**settings) -> Context:
+    return Context(1, 1, {}, RecordDict(), settings)
+
+
+def through_apps(desk, path) -> InProcessGrid:
+    """An answering function that goes through the site's app and its worker's socket."""
+
+    def answer(parcel):
+        with listening(path) as door:
+            worker = threading.Thread(target=serve, args=(door, desk))
+            worker.start()
+            message = Message(to_records(parcel), 1, "query")
+            back = site_app.app(message, context())
+            worker.join()
+        return from_records(back.content)
+
+    return answer
+
+
+def test_a_study_goes_through_both_apps(hospitals, monkeypatch):
+    study = across_hospitals(hospitals.study("fedbn"))
+    file = hospitals.folder / "hosted.toml"
+    file.write_text(to_toml(study))
+    root = hospitals.folder / "runs"
+    grid = InProcessGrid.of(hospitals.desks())
+    deep = hospitals.folder / ("a long name " * 15)
+    monkeypatch.setenv(site_app.SOCKET, str(socket_path(deep)))
+    first = grid.answering[101].__self__
+    grid.answering[101] = through_apps(first, socket_path(deep))
+    settings = {"study": str(file), "runs": str(root), "resume": False, "fresh": False}
+    settings["coordinator"] = os.getpid()
+    server_app(grid, context(**settings, attempt="one"))
+    told = Told(events_file(root, study))
+    lines = told.news()
+    assert lines[0]["as"] == "one"
+    assert lines[-1] == {"finished": True}
+    runs = runs_of(study, root)
+    events = list(events_in(lines, runs))
+    assert {type(event) for _, event in events} == {RoundLine, Scored, RoundDone}
+    assert {run.folder.path for run, _ in events} == {runs[0].folder.path}
+    assert told.news() == []
+    with pytest.raises(ValueError, match="already holds"):
+        server_app(grid, context(**settings, attempt="two"))
+    assert "already holds" in Told(events_file(root, study)).news()[-1]["error"]
+
+
+def test_an_error_that_nobody_foresaw_is_told_with_its_kind(hospitals):
+    study = across_hospitals(hospitals.study())
+    file = hospitals.folder / "hosted.toml"
+    file.write_text(to_toml(study))
+    settings = {"study": str(file), "runs": str(hospitals.folder / "runs"), "attempt": "one"}
+    with pytest.raises(AttributeError):
+        server_app(None, context(**settings, resume=False, fresh=False, coordinator=os.getpid()))
+    events = Told(events_file(hospitals.folder / "runs", study)).news()
+    assert events[-1]["error"].startswith("AttributeError")
+
+
+def test_a_worker_that_dies_and_one_that_never_comes_are_told_apart(tmp_path, monkeypatch):
+    path = tmp_path / "worker.sock"
+    with listening(path) as door:
+
+        def die():
+            line, _ = door.accept()
+            with line, line.makefile("rb") as stream:
+                Parcel.read(stream)
+
+        dying = threading.Thread(target=die)
+        dying.start()
+        with pytest.raises(ConnectionError, match="died while it worked"):
+            consult(path, Parcel({}))
+        dying.join()
+    monkeypatch.setattr(site_app, "START_UP", 0.5)
+    with pytest.raises(ConnectionError, match="is not there"):
+        consult(tmp_path / "nobody.sock", Parcel({}))
+
+
+def test_a_caller_that_hangs_up_does_not_end_the_worker(hospitals, tmp_path):
+    import socket
+
+    (desk, _) = hospitals.desks()
+    path = tmp_path / "worker.sock"
+    ask = Hello(study=travelling(hospitals.study()), run="").model_dump(mode="json")
+    with listening(path) as door:
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(str(path))
+        serve(door, desk)
+        worker = threading.Thread(target=serve, args=(door, desk))
+        worker.start()
+        assert consult(path, Parcel({"ask": ask})).about["site"] == hospitals.names[0]
+        worker.join()
+
+
+def test_the_site_app_needs_no_torch():
+    code = "import sys, polyclinic.engine.flower.site_app; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_bundle_is_known_to_the_byte(tmp_path):
+    folder = write_bundle(tmp_path / "bundle")
+    assert differences(folder) == []
+    (folder / "polyclinic").mkdir()
+    (folder / "polyclinic" / "__init__.py").write_text("raise SystemExit")
+    (folder / "pyproject.toml").write_text("")
+    assert differences(folder) == ["polyclinic/__init__.py", "pyproject.toml"]
+
+
+def test_the_guard_lets_nothing_in_that_came_over_the_wire(tmp_path, monkeypatch):
+    apps = tmp_path / "apps"
+    guard = Guard(apps)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(write_bundle(apps / "ours"))])
+    assert guard.find_spec("anything") is None
+    (apps / "theirs").mkdir()
+    (apps / "theirs" / "payload.py").write_text("")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(apps / "theirs")])
+    with pytest.raises(ForeignCode, match=r"payload\.py"):
+        guard.find_spec("payload")
+
+
+def test_the_guarded_program_stands_before_flowers_own(tmp_path):
+    import os
+
+    programs = write_programs(tmp_path / "programs")
+    environment = {**os.environ, "FLWR_HOME": str(tmp_path), "FLWR_TELEMETRY_ENABLED": "0"}
+    helped = subprocess.run(
+        [programs / "flwr-clientapp", "--help"], env=environment, capture_output=True, text=True
+    )
+    assert "Run a Flower ClientApp" in helped.stdout
+    closed = subprocess.run([programs / "flwr-agentapp"], capture_output=True, text=True)
+    assert closed.returncode == 1
+    assert "closed at this site" in closed.stderr

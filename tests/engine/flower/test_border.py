@@ -1,0 +1,98 @@
+import pytest
+import torch
+
+from polyclinic.config.site_file import Permissions, PrivacySettings
+from polyclinic.engine.flower.border import Border, BorderClosed
+from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.weights import Weights
+from tests.engine.flower.hospitals import Hospitals
+
+
+@pytest.fixture
+def study(tmp_path):
+    hospitals = Hospitals(tmp_path, sites=1)
+    return lambda *a, **k: hospitals.study(*a, **k)
+
+
+@pytest.fixture
+def border(tmp_path):
+    def make(privacy=None, **allow):
+        ledger = Ledger(tmp_path / "ledger.jsonl")
+        return Border(Permissions(**allow), privacy and PrivacySettings(**privacy), ledger)
+
+    return make
+
+
+def weights(value: float = 0.0) -> Weights:
+    return Weights.pack({"encoder.a": torch.full((300,), value), "head.b": torch.full((4,), value)})
+
+
+def test_a_study_within_the_limits_passes(border, study):
+    border().check_study(study(), 5, ["encoder.a", "head.b"])
+
+
+def test_everything_beyond_the_limits_is_told_at_once(border, study):
+    strict = border(iterations=1, epochs=3, methods=("fedbn",), parts=("enc*",), cases=6)
+    wanted = study("fedavg", then='{name = "finetune", epochs = 20}')
+    with pytest.raises(BorderClosed) as told:
+        strict.check_study(wanted, 5, ["encoder.a", "head.b"])
+    for words in (
+        "method fedavg is not among those allowed (fedbn)",
+        "training.iterations = 2 is more than the 1 allowed",
+        "finetune.epochs = 20 is more than the 3 allowed",
+        "5 training cases, and at least 6",
+        "part 'head' may not leave; allowed are enc*",
+    ):
+        assert words in str(told.value)
+
+
+def test_letters_may_carry_only_what_is_allowed(border):
+    letter = Letter(weights(), {"control/a": torch.zeros(300000), "memory": torch.zeros(1)})
+    border().check_letter(letter)
+    with pytest.raises(BorderClosed) as told:
+        border(parts=("encoder",), extras=("control",), letter_megabytes=1.0).check_letter(letter)
+    assert "part 'head'" in str(told.value)
+    assert "extra 'memory'" in str(told.value)
+    assert "larger than the 1 MB" in str(told.value)
+
+
+def test_without_privacy_letters_leave_as_they_are(border):
+    letter = Letter(weights(1.0))
+    assert border().blurred(letter, weights()) == (letter, {})
+    blank = Letter(numbers={"images": 1.0})
+    assert border({"clip": 1.0, "noise": 1.0}).blurred(blank, weights()) == (blank, {})
+
+
+def test_an_update_is_clipped_to_its_norm(border):
+    clipping = border({"clip": 0.5, "noise": 0.0})
+    letter, facts = clipping.blurred(Letter(weights(3.0), numbers={"images": 1.0}), weights(1.0))
+    change = letter.weights.flat - 1.0
+    assert float(change.norm()) == pytest.approx(0.5, rel=1e-5)
+    assert torch.allclose(change, change[0])
+    assert facts == {"clip": 0.5, "noise": 0.0}
+    assert "epsilon" not in letter.numbers
+    small, _ = clipping.blurred(Letter(weights(1.0001)), weights(1.0))
+    assert torch.allclose(small.weights.flat, weights(1.0001).flat)
+
+
+def test_noise_has_the_promised_deviation_and_differs_every_time(border):
+    noisy = border({"clip": 2.0, "noise": 0.5, "delta": 1e-6})
+    still = Letter(weights(1.0))
+    first, facts = noisy.blurred(still, weights(1.0))
+    second, _ = noisy.blurred(still, weights(1.0))
+    assert not torch.equal(first.weights.flat, second.weights.flat)
+    draws = torch.cat([noisy.blurred(still, weights(1.0))[0].weights.flat - 1 for _ in range(30)])
+    assert float(draws.std()) == pytest.approx(1.0, rel=0.05)
+    assert first.numbers["epsilon"] == facts["epsilon"] == noisy.ledger.epsilon(1e-6, 0.5)
+
+
+def test_methods_whose_letters_have_no_bound_are_refused_with_the_reason(border):
+    noisy = border({"clip": 1.0, "noise": 1.0})
+    with pytest.raises(BorderClosed, match="more than an update of the weights"):
+        noisy.blurred(Letter(weights(), {"control/a": torch.zeros(1)}), weights())
+    with pytest.raises(BorderClosed, match="no update of weights received"):
+        noisy.blurred(Letter(weights()), Weights.pack({"head.b": torch.zeros(4)}))
+    other = Weights.pack({"encoder.a": torch.zeros(3), "head.b": torch.zeros(4)})
+    with pytest.raises(BorderClosed, match="no update of weights received"):
+        noisy.blurred(Letter(weights()), other)

@@ -1,0 +1,375 @@
+"""Faults of sites and of the server, through an in-process grid: who is left out, what is kept."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from polyclinic.engine.flower.coordinator import across_hospitals
+from polyclinic.engine.flower.hosting import host_study, site_names
+from polyclinic.engine.flower.parcel import Blob
+from polyclinic.engine.loop import RoundDone, Scored, TooFewSites
+from polyclinic.engine.study import TABLES, run_study
+from polyclinic.engine.tensors import load_tensors
+from polyclinic.runs import RoundLine, RunError, RunFolder
+from tests.engine.flower.grid import InProcessGrid
+from tests.engine.flower.hospitals import Hospitals
+from tests.federations import equal
+
+FAST = (
+    "engine.name=flower",
+    "engine.deadline=2",
+    "engine.patience=1",
+    "evaluation.every=0",
+)
+ONCE = (*FAST, "federation.rounds=1")
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory):
+    return Hospitals(tmp_path_factory.mktemp("hospitals"))
+
+
+@pytest.fixture(scope="module")
+def desks(hospitals):
+    return hospitals.desks()
+
+
+@pytest.fixture
+def grid(desks):
+    return InProcessGrid.of(desks)
+
+
+def spoiling(grid, place, spoil, when=lambda ask: ask["kind"] == "work" and ask["number"] == 1):
+    """Let one machine spoil its answers to certain asks."""
+    honest = grid.answering[place]
+
+    def answer(parcel):
+        ask = parcel.about["ask"]
+        back = honest(parcel)
+        return spoil(back) if when(ask) else back
+
+    grid.answering[place] = answer
+
+
+def missed(run: RunFolder):
+    return {
+        (line.round, line.stage, line.site): line.missed for line in run.rounds() if line.missed
+    }
+
+
+def one_array(parcel, change):
+    name = next(iter(parcel.arrays))
+    return replace(parcel, arrays={**parcel.arrays, name: change(parcel.arrays[name])})
+
+
+def renamed(parcel):
+    name, *others = parcel.arrays
+    about = {
+        **parcel.about["letter"],
+        "weights": ["nonsense", *parcel.about["letter"]["weights"][1:]],
+    }
+    arrays = {"weights/nonsense": parcel.arrays[name], **{n: parcel.arrays[n] for n in others}}
+    return replace(parcel, about={**parcel.about, "letter": about}, arrays=arrays)
+
+
+def shortened(parcel):
+    letter = {**parcel.about["letter"], "weights": parcel.about["letter"]["weights"][1:]}
+    arrays = dict(list(parcel.arrays.items())[1:])
+    return replace(parcel, about={**parcel.about, "letter": letter}, arrays=arrays)
+
+
+def nan(blob):
+    return replace(blob, data=b"\x00\x00\xc0\x7f" + blob.data[4:])
+
+
+def transposed(blob):
+    return replace(blob, shape=blob.shape[::-1])
+
+
+def as_integers(blob):
+    return Blob("int32", blob.shape, blob.data)
+
+
+def without_numbers(parcel):
+    letter = {**parcel.about["letter"], "numbers": {}}
+    return replace(parcel, about={**parcel.about, "letter": letter})
+
+
+def answered(parcel, **changes):
+    answer = {**parcel.about["answer"], **changes}
+    return replace(parcel, about={**parcel.about, "answer": answer})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda p: one_array(p, nan), "values that are not numbers"),
+        (lambda p: one_array(p, transposed), "another shape"),
+        (lambda p: one_array(p, as_integers), "are of type int32"),
+        (lambda p: one_array(p, lambda blob: replace(blob, data=b"")), "0 bytes"),
+        (renamed, "weights that are not shared: nonsense"),
+        (shortened, "differ from the other sites' in name or shape"),
+        (without_numbers, "how many images and steps"),
+        (lambda p: answered(p, number=7), "answered for round 7"),
+        (lambda p: answered(p, loss="low"), "no answer that this version understands"),
+        (lambda p: replace(p, about={**p.about, "site": "elsewhere"}), "under another name"),
+        (lambda p: replace(p, about={"site": p.about["site"]}), "no answer"),
+        (lambda p: replace(p, about={"broken": "odd"}), "cannot be read"),
+    ],
+)
+def test_a_site_that_answers_nonsense_is_left_out_of_the_round_by_name(
+    hospitals, grid, spoil, words
+):
+    spoiling(grid, 101, spoil)
+    study = hospitals.study("fedavg", *ONCE)
+    hospitals.run_with(grid, study)
+    run = RunFolder(hospitals.run_folder(study))
+    (where, reason), *more = missed(run).items()
+    assert where == (1, "fit", hospitals.names[0])
+    assert words in reason
+    assert not more
+    assert run.finished
+    server = load_tensors(run.weights_path("server"))[0]
+    assert all(torch.isfinite(tensor).all() for tensor in server.values())
+
+
+def test_extras_of_another_shape_are_noticed(hospitals, grid):
+    def flatten(parcel):
+        name = next(n for n, b in parcel.arrays.items() if n[:3] == "ext" and len(b.shape) > 1)
+        blob = parcel.arrays[name]
+        odd = replace(blob, shape=(len(blob.data) // 4,))
+        return replace(parcel, arrays={**parcel.arrays, name: odd})
+
+    spoiling(grid, 101, flatten)
+    study = hospitals.study("scaffold", *ONCE)
+    hospitals.run_with(grid, study)
+    assert "extras that differ" in next(
+        iter(missed(RunFolder(hospitals.run_folder(study))).values())
+    )
+
+
+def test_a_round_without_a_quorum_stops_the_study_and_is_resumed(hospitals, desks, grid):
+    study = hospitals.study("fedbn", *FAST)
+    spoiling(grid, 101, shortened, lambda ask: ask.get("number") == 2)
+    spoiling(grid, 102, lambda p: one_array(p, nan), lambda ask: ask.get("number") == 2)
+    with pytest.raises(TooFewSites) as told:
+        hospitals.run_with(grid, study)
+    assert "only 1 of 3 sites answered in round 2, stage fit, and 2 are needed" in str(told.value)
+    assert all(name in str(told.value) for name in hospitals.names[:2])
+    honest = InProcessGrid.of(desks)
+    hospitals.run_with(honest, study, resume=True)
+    whole = hospitals.study("fedbn", *FAST)
+    hospitals.run_with(honest, whole)
+    for name in hospitals.names:
+        assert equal(hospitals.site_model(study, name), hospitals.site_model(whole, name))
+
+
+def test_no_reply_at_all_is_an_error_not_a_finished_round(hospitals, grid):
+    study = hospitals.study("fedavg", *ONCE, "engine.quorum=0.01")
+    for place in list(grid.answering):
+        spoiling(grid, place, lambda p: one_array(p, nan), lambda ask: ask["kind"] == "work")
+    with pytest.raises(TooFewSites, match="only 0 of 3 sites"):
+        hospitals.run_with(grid, study)
+    assert not RunFolder(hospitals.run_folder(study)).finished
+
+
+def test_a_site_that_misses_a_round_rejoins_with_its_own_state(hospitals, grid):
+    study = hospitals.study("fedbn", *FAST, "federation.rounds=3")
+    away = grid.answering[101]
+
+    def absent_in_round_two(parcel):
+        if parcel.about["ask"].get("number") == 2:
+            raise RuntimeError("Node Unavailable")
+        return away(parcel)
+
+    grid.answering[101] = absent_in_round_two
+    hospitals.run_with(grid, study)
+    run = RunFolder(hospitals.run_folder(study))
+    assert list(missed(run)) == [(2, "fit", hospitals.names[0])]
+    lines = {(line.round, line.site) for line in run.rounds() if not line.missed}
+    assert (3, hospitals.names[0]) in lines
+
+
+def test_a_reply_that_comes_too_late_does_not_move_the_site_on(hospitals, grid):
+    """The site saved a state that the server never heard of; it restores the one named."""
+    study = hospitals.study("fedbn", *FAST, "federation.rounds=3")
+    works = grid.answering[101]
+    asked = []
+
+    def too_late(parcel):
+        asked.append(parcel.about["ask"])
+        back = works(parcel)
+        if asked[-1].get("number") == 2:
+            raise RuntimeError("ClientApp stopped responding")
+        return back
+
+    grid.answering[101] = too_late
+    hospitals.run_with(grid, study)
+    fits = {ask["number"]: ask for ask in asked if ask["kind"] == "work" and ask["stage"] == "fit"}
+    assert fits[3]["reads"] == fits[2]["reads"] == fits[1]["writes"]
+    assert RunFolder(hospitals.run_folder(study)).finished
+
+
+def test_a_ring_goes_on_without_a_missing_site(hospitals, grid):
+    study = hospitals.study("metafed", *ONCE)
+    spoiling(grid, 102, lambda p: one_array(p, nan))
+    hospitals.run_with(grid, study)
+    run = RunFolder(hospitals.run_folder(study))
+    assert list(missed(run)) == [(1, "fit", hospitals.names[1])]
+    assert run.finished
+
+
+def test_a_site_that_cannot_be_scored_is_told_apart(hospitals, grid):
+    study = hospitals.study("fedavg", *ONCE)
+    spoiling(grid, 101, lambda p: answered(p, split="val"), lambda ask: ask.get("split") == "test")
+    events = hospitals.run_with(grid, study)
+    run = RunFolder(hospitals.run_folder(study))
+    assert list(missed(run)) == [(1, "score test", hospitals.names[0])]
+    assert [e.site for e in events if isinstance(e, Scored) and e.missed] == [hospitals.names[0]]
+    assert {score.site for score in run.scores("test")} == set(hospitals.names[1:])
+
+
+def test_sites_that_refuse_are_all_named_before_anything_is_trained(hospitals, grid):
+    strict = InProcessGrid.of(hospitals.desks("epochs = 1\niterations = 1\n", state="strict"))
+    with pytest.raises(RunError) as told:
+        hospitals.run_with(strict, hospitals.study())
+    assert all(f"{name}: it refused: training.it" in str(told.value) for name in hospitals.names)
+    assert not any(line["stage"] == "fit" for line in _ledger_lines(strict))
+
+
+def _ledger_lines(grid):
+    return [line for answer in grid.answering.values() for line in answer.__self__.ledger.lines()]
+
+
+def test_a_site_that_never_comes_is_named(hospitals, grid):
+    del grid.answering[103]
+    study = hospitals.study("fedavg", *FAST)
+    with pytest.raises(RunError, match=f"{hospitals.names[2]}: it could not be reached"):
+        hospitals.run_with(grid, study)
+
+
+def test_a_resumed_study_goes_on_without_a_site_that_is_away(hospitals, grid):
+    study = hospitals.study("fedavg", *FAST, "federation.rounds=3")
+
+    class Killed(Exception):
+        pass
+
+    def die(run, event):
+        if isinstance(event, RoundDone) and event.round == 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        host_study(across_hospitals(study), hospitals.folder / "runs", grid, threads=1, watch=die)
+    del grid.answering[103]
+    hospitals.run_with(grid, study, resume=True)
+    run = RunFolder(hospitals.run_folder(study))
+    assert run.finished
+    assert {site for _, _, site in missed(run)} == {hospitals.names[2]}
+
+
+def test_a_study_killed_between_rounds_resumes_to_the_same_weights(hospitals, grid):
+    for at in (0, 1, 3):
+        study = hospitals.study("scaffold", "federation.rounds=2")
+        whole = hospitals.run_locally(study)
+
+        def die(run, event, at=at):
+            if isinstance(event, RoundLine) and event.round == at:
+                raise KeyboardInterrupt
+            if isinstance(event, RoundDone) and event.round == at:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            host_study(
+                across_hospitals(study), hospitals.folder / "runs", grid, threads=1, watch=die
+            )
+        restarted = InProcessGrid.of(hospitals.desks())
+        hospitals.run_with(restarted, study, resume=True)
+        for name in hospitals.names:
+            local = load_tensors(whole / "weights" / f"{name}.safetensors")[0]
+            assert equal(hospitals.site_model(study, name), local)
+
+
+def test_a_finished_study_is_left_alone(hospitals, grid):
+    study = hospitals.study("fedavg", *ONCE)
+    hospitals.run_with(grid, study)
+    with pytest.raises(RunError, match="already holds a run"):
+        hospitals.run_with(grid, study)
+    assert hospitals.run_with(InProcessGrid(), study, resume=True) == []
+    assert hospitals.run_with(grid, study, fresh=True)
+
+
+def test_another_version_of_polyclinic_is_refused(hospitals, grid):
+    spoiling(grid, 101, lambda p: answered(p, version="0.0.1"), lambda ask: ask["kind"] == "hello")
+    with pytest.raises(RunError, match=r"it runs Polyclinic 0\.0\.1"):
+        hospitals.run_with(grid, hospitals.study())
+
+
+def test_data_of_another_site_are_refused(hospitals, grid):
+    def other(parcel):
+        about = {**parcel.about["answer"]["about"], "name": "elsewhere"}
+        return answered(parcel, about=about)
+
+    spoiling(grid, 101, other, lambda ask: ask["kind"] == "hello")
+    with pytest.raises(RunError, match="its data are those of a site called 'elsewhere'"):
+        hospitals.run_with(grid, hospitals.study())
+
+
+def test_the_best_round_needs_validation_cases_somewhere(hospitals, grid):
+    for place in list(grid.answering):
+        spoiling(grid, place, lambda p: answered(p, scorable=0), lambda ask: ask["kind"] == "hello")
+    with pytest.raises(RunError, match="needs validation cases"):
+        hospitals.run_with(grid, hospitals.study())
+
+
+def test_sites_are_known_by_the_names_in_the_study(hospitals, tmp_path):
+    study = hospitals.study()
+    assert site_names(study) == hospitals.names
+    synthetic = study.data.model_copy(update={"source": "synthetic"})
+    drawn = study.model_copy(update={"site": (), "data": synthetic})
+    assert site_names(drawn)[:3] == hospitals.names
+    with pytest.raises(RunError, match="lists its sites"):
+        site_names(study.model_copy(update={"site": ()}))
+
+
+def test_the_local_command_refuses_a_study_for_hospitals(hospitals):
+    study = hospitals.study("fedavg", "engine.name=flower")
+    with pytest.raises(RunError, match="polyclinic server runs it"):
+        run_study(study, hospitals.folder, watch=lambda run, event: None)
+    assert across_hospitals(study) is study
+    assert TABLES.method
+
+
+def test_lossy_encodings_halve_what_leaves_and_stay_close(hospitals, grid):
+    exact = hospitals.study("fedavg", *ONCE)
+    hospitals.run_with(grid, exact)
+    truth = load_tensors(hospitals.run_folder(exact) / "weights" / "server.safetensors")[0]
+    for encoding, closeness in (("float16", 0.1), ("bfloat16", 0.2), ("difference", 1e-3)):
+        study = hospitals.study("fedavg", *ONCE, f"engine.encoding={encoding}")
+        hospitals.run_with(grid, study)
+        run = RunFolder(hospitals.run_folder(study))
+        found = load_tensors(run.weights_path("server"))[0]
+        assert not equal(found, truth)
+        assert max(float((found[n] - truth[n]).abs().max()) for n in truth) < closeness
+        ours, theirs = run.rounds()[0], RunFolder(hospitals.run_folder(exact)).rounds()[0]
+        assert ours.up < 0.51 * theirs.up + 20
+        assert sum(ours.parts.values()) == ours.up - 8 * len(ours.numbers)
+
+
+def test_nothing_private_crosses_the_wire_or_lies_at_the_coordinator(hospitals, grid):
+    study = hospitals.study("fedbn", "training.keep_optimizer=true")
+    hospitals.run_with(grid, study)
+    crossed = b"\n".join(grid.crossed)
+    here = [f.read_bytes() for f in (hospitals.folder / "runs").rglob("*") if f.is_file()]
+    everything = crossed + b"\n".join(here)
+    for name in hospitals.names:
+        model = hospitals.site_model(study, name)
+        private = {n: t for n, t in model.items() if "memory/" in n or "norm" in n}
+        varied = [t for t in private.values() if t.numel() > 1 and t.min() != t.max()]
+        assert varied
+        for tensor in varied:
+            assert tensor.numpy().tobytes() not in everything
+        cases = [file.stem for file in (hospitals.folder / "data" / name / "images").iterdir()]
+        assert not any(case.encode() in everything for case in cases)
+    assert str(hospitals.folder / "data").encode() not in crossed
+    assert b"memory/" not in crossed

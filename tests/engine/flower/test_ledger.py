@@ -1,0 +1,96 @@
+import json
+import math
+
+import pytest
+
+from polyclinic.engine.flower.ledger import Ledger, summary
+from polyclinic.engine.flower.parcel import Blob, Parcel
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ledger = Ledger(tmp_path / "state" / "ledger.jsonl")
+    for number in range(3):
+        blob = Blob("float32", (2,), bytes([number] * 8))
+        parcel = Parcel({}, {"weights/head.a": blob})
+        ledger.add(parcel, {"run": "trial", "round": number, "stage": "fit"})
+    return ledger
+
+
+def test_a_line_tells_what_left(ledger):
+    line = ledger.lines()[1]
+    assert (line["round"], line["stage"], line["bytes"]) == (1, "fit", 8)
+    assert line["arrays"] == {"weights/head.a": "float32 [2]"}
+    assert ledger.mistakes() == []
+    assert summary(ledger)[0] == "trial: 3 letters, 0.0 MB"
+    assert ledger.head() in summary(ledger)[-1]
+
+
+def rewrite(ledger, change):
+    lines = ledger.path.read_text().splitlines()
+    change(lines)
+    ledger.path.write_text("".join(f"{line}\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda lines: lines.pop(1), ["line 2", "does not follow"]),
+        (lambda lines: lines.insert(1, lines[0]), ["line 2", "does not follow"]),
+        (lambda lines: lines.reverse(), ["line 1", "does not follow"]),
+        (
+            lambda lines: lines.__setitem__(1, lines[1].replace('"bytes": 8', '"bytes": 4')),
+            ["line 2", "was changed"],
+        ),
+        (lambda lines: lines.__setitem__(1, "nonsense"), ["line 2", "not a line of a ledger"]),
+        (lambda lines: lines.__setitem__(1, "[]"), ["line 2", "not a line of a ledger"]),
+    ],
+)
+def test_every_tampering_is_noticed(ledger, change, words):
+    rewrite(ledger, change)
+    mistakes = ledger.mistakes()
+    assert mistakes
+    assert all(word in mistakes[0] for word in words)
+
+
+def test_a_changed_line_with_a_new_hash_breaks_the_next_one(ledger):
+    from polyclinic.engine.flower.ledger import _hash
+
+    def forge(lines):
+        line = json.loads(lines[0])
+        line.pop("hash")
+        line["bytes"] = 0
+        lines[0] = json.dumps({**line, "hash": _hash(line)})
+
+    rewrite(ledger, forge)
+    assert ["line 2" in text for text in ledger.mistakes()] == [True]
+
+
+def test_what_was_cut_off_is_seen_by_whoever_noted_the_last_hash(ledger):
+    noted = ledger.head()
+    rewrite(ledger, lambda lines: lines.pop())
+    assert ledger.mistakes() == []
+    assert ledger.head() != noted
+
+
+def test_epsilon_grows_with_every_noisy_letter(ledger):
+    assert ledger.epsilon(1e-5) == 0
+    spent = []
+    for _ in range(3):
+        spent.append(ledger.epsilon(1e-5, 2.0))
+        ledger.add(Parcel({}), {"run": "trial", "noise": 2.0, "epsilon": spent[-1]})
+    assert spent == sorted(spent)
+    assert spent[0] < spent[-1]
+    assert ledger.epsilon(1e-5) == spent[-1]
+    assert "ε so far" in summary(ledger)[0]
+
+
+@pytest.mark.parametrize(("noise", "letters"), [(1.0, 1), (0.8, 10), (4.0, 100)])
+def test_epsilon_is_that_of_an_independent_search_over_renyi_orders(tmp_path, noise, letters):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for _ in range(letters):
+        ledger.add(Parcel({}), {"noise": noise})
+    orders = [1 + x / 1000 for x in range(1, 60000)]
+    delta = 1e-5
+    best = min(letters * a / (2 * noise**2) + math.log(1 / delta) / (a - 1) for a in orders)
+    assert ledger.epsilon(delta) == pytest.approx(best, rel=1e-3)

@@ -1,0 +1,64 @@
+"""Every method across hospitals, through an in-process grid: bit-equal to the local engine."""
+
+import pytest
+
+from polyclinic.engine.tensors import load_tensors
+from polyclinic.methods import METHODS
+from polyclinic.runs import RunError, RunFolder
+from tests.engine.flower.grid import InProcessGrid
+from tests.engine.flower.hospitals import Hospitals
+from tests.federations import equal
+
+FEDERATED = [name for name, method in METHODS.items() if not method.pools]
+
+
+@pytest.fixture(scope="module")
+def hospitals(tmp_path_factory):
+    return Hospitals(tmp_path_factory.mktemp("hospitals"))
+
+
+@pytest.fixture(scope="module")
+def grid(hospitals):
+    return InProcessGrid.of(hospitals.desks())
+
+
+@pytest.mark.parametrize("method", FEDERATED)
+def test_weights_are_bit_equal_to_the_local_engine(hospitals, grid, method):
+    then = '{name = "finetune", iterations = 1}' if method == "fedavg" else ""
+    study = hospitals.study(method, then=then)
+    here = hospitals.run_locally(study)
+    hospitals.run_with(grid, study)
+    there = hospitals.run_folder(study)
+    server = load_tensors(there / "weights" / "server.safetensors")[0]
+    assert equal(server, load_tensors(here / "weights" / "server.safetensors")[0])
+    for name in hospitals.names:
+        local = load_tensors(here / "weights" / f"{name}.safetensors")[0]
+        assert equal(hospitals.site_model(study, name), local)
+        assert not (there / "weights" / f"{name}.safetensors").exists()
+    ours, theirs = RunFolder(there), RunFolder(here)
+    assert _values(ours) == _values(theirs)
+    assert _lines(ours) == _lines(theirs)
+    assert ours.end().chosen_round == theirs.end().chosen_round
+
+
+def test_pictures_stay_at_the_site(hospitals, grid):
+    study = hospitals.study("fedavg", "evaluation.pictures=true", "federation.rounds=1")
+    hospitals.run_with(grid, study)
+    for name in hospitals.names:
+        there = RunFolder(hospitals.run_folder(study, f"state/{name}/runs"))
+        assert len(there.pictures(name)) == 3
+        assert not RunFolder(hospitals.run_folder(study)).pictures(name)
+
+
+def test_methods_that_pool_images_are_refused(hospitals, grid):
+    with pytest.raises(RunError, match="images of all sites together"):
+        hospitals.run_with(grid, hospitals.study("centralized"))
+
+
+def _values(run):
+    return [(s.round, s.split, s.site, s.region, s.metric, repr(s.value)) for s in run.scores()]
+
+
+def _lines(run):
+    lines = [line.model_dump(exclude={"seconds"}) for line in run.rounds()]
+    return sorted(map(repr, lines))
