@@ -168,22 +168,13 @@ def test_sites_outline_one_and_the_same_picture_differently(task):
 
 
 @pytest.mark.parametrize("task", TASK_NAMES)
-def test_some_sites_that_look_alike_disagree_about_the_outline(task):
-    def colours(site):
-        images = draw_site(task, site.name, resolution=32, seed=0, size=0.5).images
-        return images.mean(axis=(2, 3))
-
-    def alike(one, other):
-        first, second = colours(one), colours(other)
-        between = np.abs(first.mean(axis=0) - second.mean(axis=0))
-        return (between < first.std(axis=0) + second.std(axis=0)).all()
-
+def test_some_sites_would_outline_the_same_picture_differently(task):
     def disagree(one, other):
         styles = (one, replace(one, annotation=other.annotation))
         masks = [draw_cases(task, site, resolution=64, seed=0, size=0.2).masks for site in styles]
         return region_dice(task, *masks) < 0.8
 
-    assert any(alike(*pair) and disagree(*pair) for pair in combinations(federation(task), 2))
+    assert any(disagree(*pair) for pair in combinations(federation(task), 2))
 
 
 def test_all_mistakes_are_told_at_once_with_what_is_allowed():
