@@ -176,17 +176,19 @@ def test_a_site_slower_than_the_deadline_is_left_out(federation):
 
 @pytest.mark.federation
 def test_a_full_disk_at_a_site_is_told_and_the_rest_goes_on(federation):
-    """A file-size limit stands in for a full disk: writing the state fails halfway."""
+    """Linux has a device that is always full; the state of round 1 would be written to it."""
     victim = federation.hospitals.names[3]
     study = federation.hospitals.study("fedbn", *QUICK, *PATIENT)
     folder = run_path(federation.state(victim) / "runs", study.name, study.method[0].label, 0)
-    folder.mkdir(parents=True)
-    (folder / "states").write_text("in the way")
+    states = folder / "states" / victim
+    states.mkdir(parents=True)
+    stages = 2  # fit and settle
+    (states / f"round-{stages:05d}.safetensors.part").symlink_to("/dev/full")
     federation.serve(study)
     run = RunFolder(federation.hospitals.run_folder(study))
     missed = [line for line in run.rounds() if line.missed]
     assert {line.site for line in missed} == {victim}
-    assert "cannot write <path>" in missed[0].missed
+    assert "No space left" in missed[0].missed
     shutil.rmtree(folder)
 
 

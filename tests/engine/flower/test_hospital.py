@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -13,9 +14,10 @@ from polyclinic.engine.flower.asks import Hello
 from polyclinic.engine.flower.hospital import run_site
 from polyclinic.engine.flower.hosting import travelling
 from polyclinic.engine.flower.parcel import Parcel
-from polyclinic.engine.flower.processes import Kept, end, free_port, listens, start
+from polyclinic.engine.flower.processes import Kept, alive, end, free_port, listens, start
 from polyclinic.engine.flower.site_app import consult
 from polyclinic.engine.flower.worker import socket_path
+from tests.engine.flower.deployment import wait_until
 from tests.engine.flower.hospitals import Hospitals
 
 
@@ -130,3 +132,11 @@ def _command(pid: int) -> str:
         return (Path("/proc") / str(pid) / "cmdline").read_text().replace("\0", " ")
     except OSError:
         return ""
+
+
+def test_a_dead_process_that_nobody_asked_about_is_not_alive():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    assert alive(os.getpid())
+    wait_until(lambda: not alive(process.pid))
+    process.wait()
+    assert not alive(process.pid)

@@ -20,6 +20,7 @@ from polyclinic.engine.flower.records import from_records, to_records
 
 KIND = "query"  # of all our messages, in Flower's words
 PAUSE = 0.5  # seconds between two looks into the letter box
+MARGIN = 60.0  # seconds that a message lives longer than anybody waits for its answer
 TRIES = 3  # how often a parcel is sent that does not arrive
 
 
@@ -109,7 +110,8 @@ class Post:
         """Send parcels to machines; gives the message of each."""
         if not parcels:
             return {}
-        left = max(1.0, end - self.clock())
+        # Longer than we wait: a message that Flower drops for its age looks like a lost one.
+        left = end - self.clock() + MARGIN
         messages = [
             Message(to_records(parcel), number, KIND, ttl=left)
             for number, parcel in parcels.items()

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 SHORTEST, LONGEST = 1.0, 60.0  # seconds before a program is started again
 GRACE = 15.0  # seconds between asking a program to end and ending it
@@ -87,9 +88,10 @@ def alive(pid: int) -> bool:
     """Whether a process with this number runs on this machine."""
     try:
         os.kill(pid, 0)
+        # A dead process that its parent has not asked about yet still has its number.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError as error:
         return not isinstance(error, ProcessLookupError)
-    return True
 
 
 def _end_with_parent() -> None:  # pragma: no cover (in the new process)
