@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 
 import torch
@@ -30,12 +30,14 @@ class Federation:
         sites: int = 3,
         rounds: int = 2,
         task: str = "octa",
+        kinds: tuple[str, ...] = ("mask",),
         extra: str = "",
         **changes,
     ) -> None:
         self.folder = folder / f"federation-{next(self._numbers)}"
         self.folder.mkdir(parents=True)
         self.sites = sites
+        self.kinds = kinds
         self.base = [
             f"task.name={task}",
             "task.resolution=32",
@@ -70,13 +72,17 @@ class Federation:
         return Done(run, events)
 
     def data(self, study: Study) -> list[SiteData]:
-        return small_data(study.task.name, self.sites)
+        return small_data(study.task.name, self.sites, self.kinds)
 
 
 @cache
-def small_data(task: str, sites: int) -> list[SiteData]:
-    """The first sites of the task's synthetic federation, with a few tiny images each."""
-    chosen = [SiteSettings(name=site.name) for site in synthetic.federation(task)[:sites]]
+def small_data(task: str, sites: int, kinds: tuple[str, ...] = ("mask",)) -> list[SiteData]:
+    """The first sites of the task's synthetic federation, with a few tiny images each.
+
+    Their labels are of these kinds in turn.
+    """
+    found = zip(synthetic.federation(task)[:sites], cycle(kinds), strict=False)
+    chosen = [SiteSettings(name=site.name, labels=kind) for site, kind in found]
     small = TASKS[task].with_resolution(32)
     return load_federation(small, DataSettings(size=0.2), chosen, splits_folder=None)
 

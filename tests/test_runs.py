@@ -17,6 +17,7 @@ from polyclinic.runs import (
     AboutTask,
     Finished,
     RoundLine,
+    RoundTable,
     RunError,
     RunFolder,
     Score,
@@ -179,6 +180,32 @@ def test_a_torn_line_longer_than_a_block_is_cut_off(folder):
         file.write("x" * 200_000)
     folder.append_scores([score(round=2)])
     assert [row.round for row in folder.scores()] == [1, 2]
+
+
+def table(number, value=0.5):
+    names = ("a", "b")
+    return RoundTable(
+        round=number, name="affinity", rows=names, columns=names, values=((1, value), (value, 1))
+    )
+
+
+def test_tables_come_back_as_written_and_without_one_there_is_no_file(folder):
+    folder.append_tables([])
+    assert folder.tables() == []
+    assert not (folder.path / "tables.jsonl").exists()
+    folder.append_tables([table(1), table(1, math.nan)])
+    folder.append_tables([table(2)])
+    assert [(each.round, each.values[0][1]) for each in folder.tables()[::2]] == [
+        (1, 0.5),
+        (2, 0.5),
+    ]
+    assert math.isnan(folder.tables()[1].values[0][1])
+
+
+def test_a_resumed_run_forgets_tables_after_its_checkpoint(folder):
+    folder.append_tables([table(1), table(2), table(3)])
+    folder.forget_after(2)
+    assert [each.round for each in folder.tables()] == [1, 2]
 
 
 def test_a_resumed_run_forgets_what_came_after_its_checkpoint(folder):

@@ -15,7 +15,15 @@ from polyclinic.networks.parts import everything, statistics
 from tests.federations import Done, equal
 
 EVERY = pytest.mark.parametrize("method", METHODS)
-QUICK = {"fedala": ["method.mixing.first_passes=2"]}
+QUICK = {name: ["method.mixing.first_passes=2"] for name in ("fedala", "fedicra", "fedlppa")}
+
+WEAK = dict.fromkeys(("fedicra", "fedlppa"), ("point", "scribble", "block", "mask"))
+
+
+@pytest.fixture
+def federation(federation, method):
+    """Small federations of the kinds of labels that the method is made for."""
+    return lambda **settings: federation(kinds=WEAK.get(method, ("mask",)), **settings)
 
 
 def final_states(done: Done) -> dict[str, dict[str, torch.Tensor]]:
@@ -82,9 +90,10 @@ def test_letters_carry_exactly_what_is_shared_and_nothing_private(
     workplace = Workplace(assign(run, data), torch.device("cpu"))
     sites = LocalSites(workplace, data, run.folder)
     net = workplace.net
-    shared = METHODS[method]().shares(net) - (
-        statistics(net) if private_statistics else frozenset()
-    )
+    at_home = statistics(net) if private_statistics else frozenset()
+    shared = METHODS[method]().shares(net) - at_home
+    handed_out = METHODS[method]().hands_out(net) - at_home
+    assert not handed_out & shared
     server = Server(sites.trained, workplace.first_weights(), study.federation, 0)
     chosen = workplace.assignment.method
     chosen.start(server)
@@ -95,8 +104,11 @@ def test_letters_carry_exactly_what_is_shared_and_nothing_private(
                 site: reply.letter
                 for site, reply in sites.ask(stage, letters, number=number, since=number)
             }
+            for letter in letters.values():
+                assert letter.weights.names in (shared | handed_out, frozenset())
+            for reply in replies.values():
+                assert reply.weights.names in (shared, frozenset())
             for letter in [*letters.values(), *replies.values()]:
-                assert letter.weights.names in (shared, frozenset())
                 for private in everything(net) - shared:
                     assert not any(private in extra for extra in letter.extras)
             if stage in chosen.each_round():

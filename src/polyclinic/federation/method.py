@@ -54,6 +54,10 @@ class Method:
         """The weights a site needs again at its next visit."""
         return everything(net) - self.shares(net)
 
+    def hands_out(self, net: Segmenter) -> Names:  # noqa: ARG002
+        """Private weights that the server makes, for each site its own, and no site ever sends."""
+        return frozenset()
+
     # The walk of a run: stages before the rounds, of each round, and after the last.
 
     def before(self) -> tuple[Stage, ...]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from polyclinic.config import FederationSettings
 from polyclinic.federation.letter import Letter
 from polyclinic.federation.weights import Weights
+from polyclinic.runs import RoundTable
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,15 @@ class Server:
     seed: int
     round: int = 0
     memory: dict[str, Tensor] = field(default_factory=dict)
+    tables: list[RoundTable] = field(default_factory=list)  # for the record, emptied each round
+
+    def note(self, name: str, table: Tensor) -> None:
+        """Put a table, with a row and a column for each site, into the record of this round."""
+        sites = tuple(info.name for info in self.sites)
+        values = tuple(map(tuple, table.tolist()))
+        self.tables.append(
+            RoundTable(round=self.round, name=name, rows=sites, columns=sites, values=values)
+        )
 
     def row(self, replies: Mapping[str, Letter], weighting: str | None = None) -> list[float]:
         """Each reply's share of the whole: by images, by steps, or equal; it sums to one."""

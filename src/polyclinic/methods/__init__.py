@@ -6,6 +6,8 @@ from polyclinic.methods.ditto import Ditto
 from polyclinic.methods.fedala import FedALA
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.methods.fedbn import FedBN
+from polyclinic.methods.fedicra import FedICRA
+from polyclinic.methods.fedlppa import FedLPPA
 from polyclinic.methods.fedrep import FedRep
 from polyclinic.methods.finetune import FineTune
 from polyclinic.methods.local import Local
@@ -22,6 +24,8 @@ METHODS: dict[str, type[Method]] = {
     "ditto": Ditto,
     "fedala": FedALA,
     "metafed": MetaFed,
+    "fedicra": FedICRA,
+    "fedlppa": FedLPPA,
 }
 
 FINISHES: dict[str, type[Finish]] = {"finetune": FineTune}

@@ -7,7 +7,7 @@ from typing import Literal
 
 from polyclinic.federation.method import Method
 from polyclinic.federation.site import Site
-from polyclinic.methods.learned_mixing import Mixing, mix_learned
+from polyclinic.methods.learned_mixing import Mixing, receive_mixed
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, parameters, part
 
@@ -32,7 +32,4 @@ class FedALA(Method):
 
     def receive(self, site: Site) -> None:
         """Take up the weights received, blending the upper part with the site's own."""
-        own = site.take(self.keeps(site.net))
-        super().receive(site)
-        if not site.first:
-            mix_learned(site, own, self.loss, self.mixing)
+        receive_mixed(site, self.keeps(site.net), self.loss, self.mixing)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -21,17 +21,44 @@ from polyclinic.federation.site import Parameters, Site
 from polyclinic.federation.weights import Weights
 from polyclinic.networks.parts import Names
 
+MixingLoss = Literal["full", "supervised"]  # the method's whole objective, or the labels alone
+Uses = Literal["trained", "blended"]  # what a site uses: its own last model, or a new blend
 STEADY = 10  # passes over which the loss must be steady before the first learning ends early
 
 
 @dataclass(frozen=True)
 class Mixing:
-    """How the mixture is learned: one pass a round, several the first time, until it is steady."""
+    """How the mixture is learned: one pass a round, several the first time, until it is steady.
+
+    A pass is a share of the site's images, or a number of iterations. It begins with the received
+    weights or, as some published code does, with the site's own; in the first rounds (`warm_up`)
+    the received weights are taken as they are.
+    """
 
     rate: Annotated[float, Field(ge=0)] = 1.0
     share_of_images: Annotated[float, Field(gt=0, le=1)] = 0.8
+    iterations: Annotated[int, Field(ge=1)] | None = None
     first_passes: Annotated[int, Field(ge=1)] = 20
     tolerance: Annotated[float, Field(ge=0)] = 0.01  # deviation of the last losses when steady
+    start: Literal["received", "own"] = "received"
+    warm_up: Annotated[int, Field(ge=0)] = 0
+
+    def steps(self, site: Site) -> int:
+        """The steps of one pass."""
+        return self.iterations or math.ceil(self.share_of_images * site.steps_of(epochs=1))
+
+
+def receive_mixed(
+    site: Site, names: Names, loss: Callable[[Site, Batch], Tensor], mixing: Mixing | None
+) -> None:
+    """Take up the letter's weights, those with these names blended with the site's own.
+
+    Without a mixing, at a first visit and in the warm-up the received weights are taken alone.
+    """
+    own = site.take(names)
+    site.load(site.letter.weights)
+    if mixing and not site.first and site.round > mixing.warm_up:
+        mix_learned(site, own, loss, mixing)
 
 
 def mix_learned(
@@ -43,7 +70,8 @@ def mix_learned(
     """
     received = site.take(own.names)
     first = not any(key.startswith("mixture/") for key in site.memory)
-    mixture = {n: site.memory.get(f"mixture/{n}", torch.ones_like(own[n])) for n in own}
+    start = torch.ones_like if mixing.start == "received" else torch.zeros_like
+    mixture = {n: site.memory.get(f"mixture/{n}", start(own[n])) for n in own}
 
     def blend() -> None:
         site.load({n: torch.lerp(own[n], received[n], mixture[n]) for n in own})
@@ -57,9 +85,8 @@ def mix_learned(
 
     blend()
     if mixing.rate:
-        steps = math.ceil(mixing.share_of_images * site.steps_of(epochs=1))
         with site.quiet():
-            _learn_until_steady(site, loss, learn, own.names, steps, first, mixing)
+            _learn_until_steady(site, loss, learn, own.names, first, mixing)
     site.memory.update({f"mixture/{n}": w for n, w in mixture.items()})
 
 
@@ -68,11 +95,11 @@ def _learn_until_steady(
     loss: Callable[[Site, Batch], Tensor],
     learn: Callable[[Parameters], None],
     names: Names,
-    steps: int,
     first: bool,
     mixing: Mixing,
 ) -> None:
     losses: list[float] = []
+    steps = mixing.steps(site)
     for number in range(mixing.first_passes if first else 1):
         stream = f"mixture {number}"
         fit = site.fit(loss, only=names, steps=steps, stream=stream, update=learn)

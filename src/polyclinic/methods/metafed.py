@@ -64,8 +64,9 @@ class MetaFed(Method):
         return (Stage("personalise", self.letter, self.personalise, ignore, settles=True),)
 
     def pass_on(self, server: Server, replies: Mapping[str, Letter]) -> None:
-        """The server relays the model of the site that worked last."""
-        server.weights = list(replies.values())[-1].weights
+        """The server relays the model of the site that worked last; the start, if none did."""
+        for reply in replies.values():
+            server.weights = reply.weights if reply.weights else server.weights
 
     def train_alone(self, site: Site) -> Letter:
         """Train from the common start; the last site's model opens the ring."""

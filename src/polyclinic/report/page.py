@@ -12,6 +12,7 @@ from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_t
 from polyclinic.report.figures.curves import loss_figure, site_figure, validation_figure
 from polyclinic.report.figures.distributions import distribution_figure
 from polyclinic.report.figures.drawing import style
+from polyclinic.report.figures.relations import relations
 from polyclinic.report.figures.traffic import traffic_figure
 from polyclinic.report.likeness import same_settings, warnings
 from polyclinic.report.measures import measure
@@ -89,6 +90,7 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
         "validation": validation_figure(comparison),
         "losses": loss_figure(comparison),
         "site_curves": site_figure(comparison),
+        "relations": relations(comparison),
         "distributions": _distributions(comparison),
         "examples": examples,
         "picture_width": picture_width(examples),

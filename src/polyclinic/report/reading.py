@@ -16,6 +16,7 @@ from polyclinic.runs import (
     AboutSite,
     Finished,
     RoundLine,
+    RoundTable,
     RunError,
     RunFolder,
     Score,
@@ -34,6 +35,7 @@ class Run:
     end: Finished | None
     rounds: tuple[RoundLine, ...]
     scores: tuple[Score, ...]
+    tables: tuple[RoundTable, ...]
     summaries: Mapping[str, Mapping[str, Summary]]  # test scores of a finished run: metric, region
 
     @property
@@ -166,6 +168,7 @@ def _read(folder: RunFolder) -> Run:
         end=end,
         rounds=tuple(folder.rounds()),
         scores=tuple(scores),
+        tables=tuple(folder.tables()),
         summaries=_summaries(folder, [row for row in scores if end and row.split == "test"]),
     )
 

@@ -13,7 +13,16 @@ from pydantic import BaseModel, ValidationError
 
 from polyclinic.runs.files import RunError, append_lines, clear_errors, complete_lines, write_atomic
 from polyclinic.runs.lock import locked
-from polyclinic.runs.records import About, Finished, Picture, Rank, RoundLine, Score, Split
+from polyclinic.runs.records import (
+    About,
+    Finished,
+    Picture,
+    Rank,
+    RoundLine,
+    RoundTable,
+    Score,
+    Split,
+)
 
 RANKS: Final[tuple[Rank, ...]] = get_args(Rank)
 # Seen on red fundus, pink mucosa and grey slices alike, and told apart by colour-blind readers.
@@ -69,8 +78,13 @@ class RunFolder:
 
     def append_round(self, lines: Iterable[RoundLine]) -> None:
         """Add what the sites did in a round, in one step; on disk when this returns."""
-        text = "".join(line.model_dump_json() + "\n" for line in lines)
-        append_lines(self.path / "rounds.jsonl", text)
+        append_lines(self.path / "rounds.jsonl", _json_lines(lines))
+
+    def append_tables(self, tables: Iterable[RoundTable]) -> None:
+        """Add the tables that the server made in a round; without one there is no file."""
+        text = _json_lines(tables)
+        if text:
+            append_lines(self.path / "tables.jsonl", text)
 
     def append_scores(self, rows: Iterable[Score]) -> None:
         """Add scores of cases, in one step; on disk when this returns."""
@@ -82,8 +96,11 @@ class RunFolder:
         Test scores are the last thing that a run writes, whichever round it chose.
         """
         lines = [line for line in self.rounds() if line.round <= round]
-        text = "".join(line.model_dump_json() + "\n" for line in lines)
-        write_atomic(self.path / "rounds.jsonl", text)
+        write_atomic(self.path / "rounds.jsonl", _json_lines(lines))
+        tables = self.tables()
+        if tables:
+            kept = [table for table in tables if table.round <= round]
+            write_atomic(self.path / "tables.jsonl", _json_lines(kept))
         rows = [row for row in self.scores() if row.round <= round and row.split != "test"]
         write_atomic(self.path / "scores.csv", _SCORES_HEADER + "\n" + _csv(rows))
         with clear_errors(self.path / "finished.json"):
@@ -114,11 +131,11 @@ class RunFolder:
 
     def rounds(self) -> list[RoundLine]:
         """All lines of all rounds, in the order in which they were written."""
-        path = self.path / "rounds.jsonl"
-        return [
-            _validated(RoundLine, line, f"line {number} of {path}")
-            for number, line in enumerate(complete_lines(path), start=1)
-        ]
+        return _records(RoundLine, self.path / "rounds.jsonl")
+
+    def tables(self) -> list[RoundTable]:
+        """All tables of all rounds, in the order in which they were written."""
+        return _records(RoundTable, self.path / "tables.jsonl")
 
     def scores(self, split: Split | None = None) -> list[Score]:
         """The scores of one split, or of both, in the order in which they were written."""
@@ -149,6 +166,17 @@ class RunFolder:
             for rank in RANKS
             for path in sorted(folder.glob(f"{rank}-*.png"))
         ]
+
+
+def _json_lines(records: Iterable[BaseModel]) -> str:
+    return "".join(record.model_dump_json() + "\n" for record in records)
+
+
+def _records(model: type[_Record], path: Path) -> list[_Record]:
+    return [
+        _validated(model, line, f"line {number} of {path}")
+        for number, line in enumerate(complete_lines(path), start=1)
+    ]
 
 
 def _csv(rows: Iterable[Score]) -> str:

@@ -56,7 +56,10 @@ class About(_Record):
 
 
 class RoundLine(_Record):
-    """What one site did in one stage of a round; `down` and `up` are bytes as sent."""
+    """What one site did in one stage of a round; `down` and `up` are bytes as sent.
+
+    A site that was left out has the reason in `missed`; `parts` divides what it sent.
+    """
 
     round: int
     stage: str
@@ -68,6 +71,18 @@ class RoundLine(_Record):
     up: int = 0
     extras: tuple[str, ...] = ()
     numbers: dict[str, Number] = {}
+    parts: dict[str, int] = {}
+    missed: str = ""
+
+
+class RoundTable(_Record):
+    """A table that a method's server made in a round, such as how alike the sites are."""
+
+    round: int
+    name: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[Number, ...], ...]
 
 
 class Score(NamedTuple):

@@ -1,0 +1,112 @@
+"""FedICRA: gated and blended models for weak labels (Lin et al., MLMI 2023, arXiv 2304.05635)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import l1_loss, mse_loss
+
+from polyclinic.data.cases import UNLABELLED, Batch
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.method import Method, plain_loss
+from polyclinic.federation.server import SiteInfo
+from polyclinic.federation.site import Site
+from polyclinic.losses import gated_crf, segmentation_loss, tree_energy
+from polyclinic.methods.learned_mixing import Mixing, MixingLoss, Uses, receive_mixed
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.gated_segmenter import GatedSegmenter, Sight
+from polyclinic.networks.parts import Names, everything, parameters, part
+
+Weight = Annotated[float, Field(ge=0)]
+CODE = "gate.code"
+
+
+@dataclass(frozen=True)
+class FedICRA(Method):
+    """FedAvg with a site's gate at the bottleneck, blended decoders and losses for weak labels.
+
+    Tree energy and gated CRF stand in for labels that are not there: a site with full masks trains
+    without them.
+    """
+
+    adaptive_aggregation: bool = True
+    mixing: Mixing = field(default_factory=lambda: Mixing(share_of_images=1.0))
+    mixing_loss: MixingLoss = "full"
+    site_gate: Literal["average+max", "average", "none"] = "average+max"
+    contrast: Weight = 1.0
+    distance: Literal["squared", "absolute"] = "squared"
+    tree: Weight = 0.1
+    guides: Literal["projected", "features"] = "projected"
+    crf: Weight = 0.1
+    uses: Uses = "trained"
+
+    def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
+        """The network with a gate at its deepest map and guides beside its decoder."""
+        return GatedSegmenter(
+            net,
+            sites=len(sites),
+            pooling=None if self.site_gate == "none" else self.site_gate,
+            projected=self.tree > 0 and self.guides == "projected",
+        )
+
+    def shares(self, net: Segmenter) -> Names:
+        """All but the site's code."""
+        return everything(net) - {CODE}
+
+    def keeps(self, net: Segmenter) -> Names:
+        """What will be blended with the next weights received; all, where it is used as trained."""
+        return everything(net) if self.uses == "trained" else self.blended(net)
+
+    def blended(self, net: Segmenter) -> Names:
+        """Decoder and head."""
+        return (part(net, "decoder") | part(net, "head")) & parameters(net)
+
+    def receive(self, site: Site) -> None:
+        """Take up the weights received, blending the decoder with the site's own."""
+        if self.site_gate != "none":
+            site.load({CODE: torch.eye(len(site.sites))[site.info.index]})
+        loss = self.loss if self.mixing_loss == "full" else plain_loss
+        mixing = self.mixing if self.adaptive_aggregation else None
+        receive_mixed(site, self.blended(site.net), loss, mixing)
+
+    def settle(self, site: Site) -> Letter:
+        """Use the model as the site trained it, or blend once more."""
+        if site.first or self.uses == "blended":
+            self.receive(site)
+        return Letter()
+
+    def loss(self, site: Site, batch: Batch) -> Tensor:
+        """Labels, tree energy, gated CRF and the contrast between the sites' gates."""
+        net = cast(GatedSegmenter, site.net)
+        seen = net.look(batch.images)
+        loss = segmentation_loss(seen.logits, batch.labels, kind=site.loss_kind)
+        if site.info.kind != "mask":
+            loss = loss + self._without_labels(net, seen, batch)
+        if self.contrast and net.gate is not None and seen.gates is not None:
+            others = net.gate.of_others(seen.deepest)
+            loss = loss + self.contrast * site_contrast(seen.gates, others, self.distance)
+        return loss
+
+    def _without_labels(self, net: GatedSegmenter, seen: Sight, batch: Batch) -> Tensor:
+        probabilities = seen.logits.softmax(1)
+        loss = probabilities.new_zeros(())
+        if self.tree:
+            guides = net.guide(batch.images, seen.maps)
+            unlabelled = batch.labels == UNLABELLED
+            energy = tree_energy(probabilities, batch.images, guides, unlabelled)
+            loss = loss + self.tree * energy
+        if self.crf:
+            loss = loss + self.crf * gated_crf(probabilities, batch.images)
+        return loss
+
+
+def site_contrast(own: Tensor, others: Tensor, distance: str) -> Tensor:
+    """Minus the mean distance of a site's gates (B×C) to the others' (S×B×C); 0 without others."""
+    if not len(others):
+        return own.new_zeros(())
+    how = mse_loss if distance == "squared" else l1_loss
+    return -how(own.expand_as(others), others.detach())

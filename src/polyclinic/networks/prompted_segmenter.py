@@ -1,0 +1,151 @@
+"""A network that is told its context by prompts, with a gate at its head and a second decoder."""
+
+from __future__ import annotations
+
+import copy
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from polyclinic.networks.attention import Attention, ChannelWeights, DualAttention
+from polyclinic.networks.blocks import Norm
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.dropout import Dropout
+from polyclinic.networks.prompts import Prompts
+from polyclinic.networks.unet import leaky
+from polyclinic.networks.widening import smallest_maps, widen
+
+Gate = Literal["residual", "product", "none"]
+
+
+class Fusion(nn.Module):
+    """The deepest map and the prompts in two convolutions, and attention over the result."""
+
+    def __init__(
+        self, channels: int, prompts: int, attention: Attention, weights: ChannelWeights
+    ) -> None:
+        super().__init__()
+        inner, self.channels = max(1, channels // 2), max(1, channels // 4)
+        self.mixing = nn.Sequential(
+            nn.Conv2d(channels + prompts, inner, kernel_size=3, padding=1),
+            Norm(inner),
+            leaky(),
+            Dropout(0.5),
+            nn.Conv2d(inner, self.channels, kernel_size=3, padding=1),
+            Norm(self.channels),
+            leaky(),
+        )
+        self.attention = DualAttention(self.channels, attention, weights)
+
+    def forward(self, deepest: Tensor, prompts: Tensor) -> Tensor:
+        """Give the map of the context, in the size of the deepest map."""
+        return self.attention(self.mixing(torch.cat((deepest, prompts), 1)))
+
+
+class ContextGate(nn.Module):
+    """One factor for each channel before the head, from the deepest map with its context.
+
+    "residual" factors are 1 + what the layers say and start at 1, so that a decoder also works
+    without them; "product" factors are what the layers say, from the start.
+    """
+
+    def __init__(self, inputs: int, inner: int, outputs: int, kind: Gate) -> None:
+        super().__init__()
+        self.kind = kind
+        narrow = max(1, inner // 2)
+        self.layers = nn.Sequential(
+            nn.Conv2d(inputs, inner, kernel_size=1),
+            Norm(inner),
+            leaky(),
+            nn.Conv2d(inner, narrow, kernel_size=1),
+            Norm(narrow),
+            leaky(),
+        )
+        self.last = nn.Linear(narrow, outputs)
+        if kind == "residual":
+            nn.init.zeros_(self.last.weight)
+            nn.init.zeros_(self.last.bias)
+
+    def forward(self, maps: Tensor, context: Tensor) -> Tensor:
+        """Give the maps before the head, each channel times its factor."""
+        factors = self.last(self.layers(context).mean((2, 3)))[:, :, None, None]
+        return maps + maps * factors if self.kind == "residual" else maps * factors
+
+
+class Branch(nn.Module):
+    """A decoder with its head."""
+
+    def __init__(self, decoder: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.head = head
+
+    def forward(self, features: list[Tensor]) -> Tensor:
+        """Give logits."""
+        return self.head(self.decoder(features)[-1])
+
+
+class PromptedSegmenter(Segmenter):
+    """Another network's encoder, decoder and head, with what is wanted of the rest.
+
+    Without prompts (`prompts` is None) there is neither fusion nor gate, and the decoder is the
+    network's own. The second branch starts as a copy of decoder and head.
+    """
+
+    def __init__(
+        self,
+        net: Segmenter,
+        *,
+        prompts: Prompts | None,
+        attention: Attention,
+        channel_weights: ChannelWeights,
+        gate: Gate,
+        second: bool,
+    ) -> None:
+        super().__init__(
+            channels=net.channels,
+            classes=net.classes,
+            divisor=net.divisor,
+            encoder=net.encoder,
+            decoder=net.decoder,
+            head=net.head,
+        )
+        self.name = net.name  # type: ignore[misc]  # errors should name what the study names
+        self.prompts = prompts
+        self.fusion: Fusion | None = None
+        self.gate: ContextGate | None = None
+        self.second: Branch | None = None
+        features, maps = smallest_maps(net)
+        deepest, last = features[-1].shape[1], maps[-1].shape[1]
+        if prompts is not None:
+            self.fusion = Fusion(deepest, prompts.channels, attention, channel_weights)
+            widen(net, self.fusion.channels)
+            if gate != "none":
+                inputs = deepest + self.fusion.channels
+                self.gate = ContextGate(inputs, max(1, deepest // 2), last, gate)
+        if second:
+            self.second = Branch(copy.deepcopy(self.decoder), copy.deepcopy(self.head))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Give the logits (batch × classes × height × width) of the main decoder."""
+        return self._main(self._features(images))
+
+    def both(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the logits of the main and of the second decoder."""
+        features = self._features(images)
+        assert self.second is not None, "a second decoder was asked for and is not there"
+        return self._main(features), self.second(features)
+
+    def _features(self, images: Tensor) -> list[Tensor]:
+        self.check(images)
+        features = self.encoder(images.to(memory_format=torch.channels_last))
+        if self.prompts is None or self.fusion is None:
+            return features
+        deepest = features[-1]
+        context = self.fusion(deepest, self.prompts(deepest))
+        return [*features[:-1], torch.cat((deepest, context), 1)]
+
+    def _main(self, features: list[Tensor]) -> Tensor:
+        last = self.decoder(features)[-1]
+        return self.head(last if self.gate is None else self.gate(last, features[-1]))

@@ -1,0 +1,113 @@
+"""Tables between sites that a method's server made, such as the affinity of their prompts."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polyclinic.report.figures.drawing import (
+    Margins,
+    canvas,
+    count_rounds,
+    quiet_title,
+    shortened,
+    style,
+    to_data_uri,
+)
+from polyclinic.report.reading import Comparison, Run
+from polyclinic.runs import RoundTable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_CELL, _EVOLUTION, _LABELS = 0.52, 5.4, 1.5  # inches
+_MOST_PAIRS = 15  # with a line and a name each; beyond, every line is grey
+_DARK = 0.6  # above this share of the scale numbers are white
+
+
+@dataclass(frozen=True)
+class Relation:
+    """The tables of one name that one method made: the last as a heat map, all as curves."""
+
+    method: str
+    name: str
+    seed: int
+    round: int
+    figure: str
+
+
+def relations(comparison: Comparison) -> list[Relation]:
+    """One picture for each method and each name of its tables, by the method's first seed."""
+    return [
+        Relation(
+            method.label, name, method.runs[0].about.seed, tables[-1].round, _picture(name, tables)
+        )
+        for method in comparison.methods
+        for name, tables in _by_name(method.runs[0])
+    ]
+
+
+def _by_name(run: Run) -> Iterator[tuple[str, list[RoundTable]]]:
+    for name in dict.fromkeys(table.name for table in run.tables):
+        last = next(table for table in reversed(run.tables) if table.name == name)
+        # Sites may change between versions of a study, never within one picture.
+        same = (last.rows, last.columns)
+        yield (
+            name,
+            [t for t in run.tables if t.name == name and (t.rows, t.columns) == same],
+        )
+
+
+def _picture(name: str, tables: Sequence[RoundTable]) -> str:
+    last = tables[-1]
+    map_width = _LABELS + _CELL * len(last.columns)
+    height = max(2.6, 1.3 + _CELL * len(last.rows))
+    width = map_width + 0.9 + _EVOLUTION
+    margins = Margins(left=_LABELS, bottom=1.0, across=0.9)
+    with canvas(1, 2, (width, height), margins, width_ratios=[map_width - _LABELS, _EVOLUTION]) as (
+        figure,
+        axes,
+    ):
+        heat, evolution = axes[0]
+        _draw_map(heat, last, f"{name}, round {last.round}")
+        _draw_evolution(evolution, tables)
+        quiet_title(evolution, f"{name} of each pair of sites, by round")
+        return to_data_uri(figure)
+
+
+def _draw_map(panel: "Axes", table: RoundTable, title: str) -> None:
+    values = np.array(table.values, dtype=np.float64)
+    low, high = min(0.0, np.nanmin(values)), max(1.0, np.nanmax(values))
+    panel.imshow(values, cmap="Blues", vmin=low, vmax=high)
+    panel.grid(visible=False)
+    panel.set_xticks(
+        range(len(table.columns)),
+        [shortened(n, 14) for n in table.columns],
+        rotation=40,
+        ha="right",
+    )
+    panel.set_yticks(range(len(table.rows)), [shortened(n, 14) for n in table.rows])
+    for (row, column), value in np.ndenumerate(values):
+        dark = (value - low) / (high - low) > _DARK
+        colour = "white" if dark else "#1f2733"
+        panel.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)
+    quiet_title(panel, title)
+
+
+def _draw_evolution(panel: "Axes", tables: Sequence[RoundTable]) -> None:
+    """A line for each pair of sites: the mean of both directions."""
+    numbers = [table.round for table in tables]
+    values = np.array([table.values for table in tables], dtype=np.float64)
+    pairs = list(combinations(range(min(values.shape[1:])), 2))
+    many = len(pairs) > _MOST_PAIRS
+    for index, (one, other) in enumerate(pairs):
+        curve = (values[:, one, other] + values[:, other, one]) / 2
+        label = f"{shortened(tables[-1].rows[one], 12)} – {shortened(tables[-1].rows[other], 12)}"
+        look = {"color": "#5b6675"} if many else style(index).line
+        marker = "o" if len(numbers) == 1 else None
+        panel.plot(numbers, curve, lw=1.2, marker=marker, ms=3.5, label=label, **look)
+    if pairs and not many:
+        panel.legend(fontsize=7, frameon=False, ncols=2)
+    count_rounds(panel)

@@ -1,0 +1,255 @@
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch.nn.functional import l1_loss, mse_loss
+
+from polyclinic.data.cases import Batch
+from polyclinic.engine.study import assign, runs_of
+from polyclinic.engine.workplace import Workplace
+from polyclinic.federation.letter import Letter
+from polyclinic.methods import METHODS
+from polyclinic.methods.fedicra import CODE, FedICRA, site_contrast
+from polyclinic.networks.parts import everything, statistics, under
+from polyclinic.networks.site_gate import SiteGate
+from tests.federations import equal
+
+LAST = "evaluation.choose=last"
+KINDS = ("point", "scribble", "block")
+PLAIN = (
+    "method.adaptive_aggregation=false",
+    "method.tree=0.0",
+    "method.crf=0.0",
+    "method.uses=blended",
+    LAST,
+)
+QUICK = ("method.mixing.first_passes=2", LAST)
+
+
+def a_site(federation, method="fedicra", *overrides, index=0, kinds=KINDS):
+    """A site at its first visit, whose network was not trained yet."""
+    small = federation(kinds=kinds)
+    study = small.study(method, *overrides)
+    (run,) = runs_of(study, small.folder / "runs")
+    data = small.data(study)
+    workplace = Workplace(assign(run, data), torch.device("cpu"))
+    chosen = workplace.assignment.method
+    info = workplace.assignment.sites[index]
+    letter = Letter(workplace.first_weights())
+    site = workplace._site(info, data[index], chosen.settling(), letter, None, 1)
+    chosen.receive(site)
+    images = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    labels = torch.full((2, 32, 32), 255, dtype=torch.uint8)
+    labels[:, :6], labels[:, 20:26] = 0, 1
+    return chosen, site, Batch(images, labels)
+
+
+@dataclass(frozen=True)
+class ClosedGates(FedICRA):
+    """FedICRA whose gates are zero whatever happens."""
+
+    def adapt(self, net, sites):
+        adapted = super().adapt(net, sites)
+        adapted.gate = Closed(adapted.gate)
+        return adapted
+
+
+class Closed(torch.nn.Module):
+    def __init__(self, gate: SiteGate) -> None:
+        super().__init__()
+        self.embed, self.weigh, self.pooling = gate.embed, gate.weigh, gate.pooling
+        self.register_buffer("code", gate.code)
+
+    def forward(self, maps):
+        return SiteGate.forward(self, maps) * 0
+
+    _gates = SiteGate._gates
+
+
+def test_without_gate_mixing_and_weak_losses_it_is_fedavg(federation):
+    small = federation(rounds=3, kinds=KINDS)
+    plain = small.run("fedicra", "method.site_gate=none", *PLAIN)
+    fedavg = small.run("fedavg", LAST)
+    assert equal(plain.tensors("server"), fedavg.tensors("server"))
+    for site in fedavg.folder.about().sites:
+        assert equal(plain.site(site.name), fedavg.site(site.name))
+
+
+def test_with_gates_at_zero_the_rest_is_fedavg(federation, monkeypatch):
+    monkeypatch.setitem(METHODS, "closedgates", ClosedGates)
+    small = federation(rounds=2, kinds=KINDS)
+    closed = small.run("closedgates", "method.contrast=0.0", *PLAIN).tensors("server")
+    fedavg = small.run("fedavg", LAST).tensors("server")
+    assert fedavg.keys() < closed.keys()
+    assert all(torch.equal(closed[name], fedavg[name]) for name in fedavg)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("method.adaptive_aggregation=true",),
+        ("method.site_gate=average+max",),
+        ("method.tree=0.1",),
+        ("method.crf=0.1",),
+    ],
+)
+def test_every_row_of_the_ablation_changes_the_result(federation, changes):
+    small = federation(rounds=3, kinds=KINDS)
+    base = (*PLAIN, "method.site_gate=none")
+    fast = "method.mixing.first_passes=2"
+    with_it = small.run("fedicra", *base, *changes, fast).tensors("server")
+    without = small.run("fedicra", *base, fast).tensors("server")
+    common = with_it.keys() & without.keys()
+    assert not all(torch.equal(with_it[name], without[name]) for name in common)
+
+
+def test_sites_with_full_masks_need_no_weak_losses(federation):
+    small = federation(rounds=2)
+    settings = ("method.guides=features", "method.adaptive_aggregation=false", LAST)
+    with_them = small.run("fedicra", *settings)
+    without = small.run("fedicra", *settings, "method.tree=0.0", "method.crf=0.0")
+    assert equal(with_them.tensors("server"), without.tensors("server"))
+
+
+@pytest.mark.parametrize("guides", ["projected", "features"])
+def test_every_term_has_a_gradient_where_it_should(federation, guides):
+    method, site, batch = a_site(federation, "fedicra", f"method.guides={guides}")
+    site.net.train()
+    method.loss(site, batch).backward()
+    parts = {"gate", "encoder", "decoder", "head"} | (
+        {"guides"} if guides == "projected" else set()
+    )
+    for part in parts:
+        slopes = [p.grad for n, p in site.net.named_parameters() if n.startswith(f"{part}.")]
+        assert all(slope is not None and slope.isfinite().all() for slope in slopes)
+        assert any(slope.any() for slope in slopes), part
+
+
+def test_the_contrast_reaches_the_gate_and_the_site_s_own_code_alone(federation):
+    _, site, batch = a_site(federation, index=1)
+    seen = site.net.look(batch.images)
+    others = site.net.gate.of_others(seen.deepest)
+    assert others.shape == (2, *seen.gates.shape)
+    assert not others.requires_grad
+    site_contrast(seen.gates, others, "squared").backward()
+    columns = site.net.gate.embed[0].weight.grad.abs().sum(0)
+    assert columns[1] > 0
+    assert not columns[[0, 2]].any()
+
+
+def test_the_extra_gates_are_those_of_the_other_codes_and_of_site_nought_too(federation):
+    _, site, batch = a_site(federation, index=1)
+    seen = site.net.look(batch.images)
+    others = site.net.gate.of_others(seen.deepest)
+    for place, index in enumerate((0, 2)):
+        site.load({CODE: torch.eye(3)[index]})
+        torch.testing.assert_close(others[place], site.net.gate(seen.deepest))
+
+
+def test_the_extra_gates_leave_running_statistics_alone(federation):
+    _, site, batch = a_site(federation)
+    site.net.train()
+    seen = site.net.look(batch.images)
+    before = site.take(statistics(site.net))
+    site.net.gate.of_others(seen.deepest)
+    assert torch.equal(before.flat, site.take(statistics(site.net)).flat)
+
+
+def test_the_contrast_is_minus_the_mean_distance_to_the_others():
+    own, others = torch.rand(4, 6), torch.rand(3, 4, 6)
+    for distance, one in (("squared", mse_loss), ("absolute", l1_loss)):
+        expected = -sum(one(own, each) for each in others) / 3
+        torch.testing.assert_close(site_contrast(own, others, distance), expected)
+    assert site_contrast(own, others[:0], "squared") == 0
+
+
+def test_the_code_stays_at_its_site_and_says_which_it_is(federation):
+    done = federation(rounds=2, kinds=KINDS).run("fedicra", *QUICK)
+    assert f"weights/{CODE}" not in done.tensors("server")
+    for index, site in enumerate(done.folder.about().sites):
+        assert torch.equal(done.site(site.name)[CODE], torch.eye(3)[index])
+
+
+def test_mixtures_cover_decoder_and_head_and_live_on(federation):
+    done = federation(rounds=3, kinds=KINDS).run("fedicra", *QUICK)
+    for site in done.folder.about().sites:
+        mixture = {n: t for n, t in done.memory(site.name).items() if n.startswith("mixture/")}
+        assert {name.split("/")[1].split(".")[0] for name in mixture} == {"decoder", "head"}
+        assert all(t.min() >= 0 and t.max() <= 1 for t in mixture.values())
+        assert any((t < 1).any() for t in mixture.values())
+
+
+def test_a_mixture_of_one_that_does_not_learn_leaves_the_received_decoder(federation):
+    small = federation(rounds=3, kinds=KINDS)
+    common = ("method.tree=0.0", "method.crf=0.0", LAST)
+    still = small.run("fedicra", "method.mixing.rate=0.0", *common)
+    without = small.run("fedicra", "method.adaptive_aggregation=false", *common)
+    assert equal(still.tensors("server"), without.tensors("server"))
+
+
+def test_in_the_warm_up_received_weights_are_taken_as_they_are(federation):
+    small = federation(rounds=2, kinds=KINDS)
+    warm = small.run("fedicra", "method.mixing.warm_up=2", *QUICK)
+    off = small.run("fedicra", "method.adaptive_aggregation=false", *QUICK)
+    assert equal(warm.tensors("server"), off.tensors("server"))
+    for site in warm.folder.about().sites:
+        assert not any(name.startswith("mixture/") for name in warm.memory(site.name))
+
+
+def test_starting_from_its_own_weights_keeps_the_decoder_where_nothing_is_learned(federation):
+    small = federation(rounds=2, kinds=KINDS)
+    own = small.run("fedicra", "method.mixing.start=own", "method.mixing.rate=0.0", LAST)
+    received = small.run("fedicra", "method.mixing.rate=0.0", LAST)
+    assert not equal(own.tensors("server"), received.tensors("server"))
+    for site in own.folder.about().sites:
+        mixture = [t for n, t in own.memory(site.name).items() if n.startswith("mixture/")]
+        assert all(not t.any() for t in mixture)
+
+
+def test_it_uses_its_trained_model_or_a_new_blend(federation):
+    small = federation(rounds=1, kinds=KINDS)
+    trained = small.run("fedicra", *QUICK)
+    blended = small.run("fedicra", "method.uses=blended", *QUICK)
+    assert equal(trained.tensors("server"), blended.tensors("server"))
+    names = [site.name for site in trained.folder.about().sites]
+    encoder = {
+        name: [done.site(name)["encoder.levels.0.conv1.weight"] for done in (trained, blended)]
+        for name in names
+    }
+    own = [one for one, _ in encoder.values()]
+    common = [other for _, other in encoder.values()]
+    assert not torch.equal(own[0], own[1])
+    assert torch.equal(common[0], common[1])
+
+
+@pytest.mark.parametrize("loss", ["full", "supervised"])
+def test_the_mixture_can_be_learned_from_labels_alone(federation, loss):
+    done = federation(rounds=2, kinds=KINDS).run("fedicra", f"method.mixing_loss={loss}", *QUICK)
+    assert done.folder.finished
+
+
+@pytest.mark.parametrize("task", ["fundus", "octa", "polyp", "prostate"])
+def test_it_runs_on_every_task_with_any_mixture_of_kinds(federation, task):
+    kinds = ("box", "mask", "box-scribble", "rotated-box-block", "scribble2", "box-block")
+    small = federation(task=task, sites=6, rounds=2, kinds=kinds)
+    done = small.run("fedicra", "method.site_gate=average", "method.distance=absolute", *QUICK)
+    assert all(line.loss == line.loss for line in done.folder.rounds() if line.stage == "fit")
+
+
+def test_the_gates_parameters_and_traffic_are_those_of_the_corrected_paper(federation):
+    small = federation(sites=5, rounds=1, kinds=KINDS)
+    settings = ("network.width=16", "training.iterations=1", "training.batch=2")
+    at_home = "federation.statistics=private"
+    done = small.run("fedicra", *settings, at_home, *QUICK)
+    assert done.folder.about().parameters == 2_416_354
+    lines = [line for line in done.folder.rounds() if line.stage == "fit"]
+    assert len(lines) == 5
+    numbers = 16  # bytes: of images and steps
+    assert all(line.down == 4 * 2_416_354 for line in lines)
+    assert all(line.up == 4 * 2_416_354 + numbers for line in lines)
+
+
+def test_what_is_switched_off_is_not_built(federation):
+    _, site, _ = a_site(federation, "fedicra", "method.site_gate=none", "method.tree=0.0")
+    assert set(dict(site.net.named_children())) == {"encoder", "decoder", "head"}
+    assert everything(site.net) == under(site.net, "encoder", "decoder", "head")

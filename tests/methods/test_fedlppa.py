@@ -1,0 +1,324 @@
+import pytest
+import torch
+
+from polyclinic.engine.local import LocalSites
+from polyclinic.engine.study import assign, runs_of
+from polyclinic.engine.workplace import Workplace
+from polyclinic.federation.server import Server
+from polyclinic.methods.fedlppa import PLACE, ROWS, SPARSITY, UNIVERSAL, FedLPPA
+from polyclinic.methods.second_decoder import main_names
+from polyclinic.networks.parts import parameters
+from polyclinic.networks.prompts import SPARSITY_OF_KIND
+from polyclinic.weak import KINDS as ALL_KINDS
+from tests.federations import equal
+from tests.methods.test_fedicra import a_site
+
+LAST = "evaluation.choose=last"
+KINDS = ("point", "scribble", "block")
+QUICK = ("method.mixing.first_passes=2", LAST)
+PLAIN = (
+    "method.fusion=false",
+    "method.second_decoder=none",
+    "method.learned_aggregation=false",
+    "method.uses=blended",
+    LAST,
+)
+
+
+class Exchange:
+    """A federation one can watch: its server, and what was sent and answered in each round."""
+
+    def __init__(self, small, *overrides: str) -> None:
+        study = small.study("fedlppa", "method.mixing.first_passes=2", *overrides)
+        (run,) = runs_of(study, small.folder / "runs")
+        data = small.data(study)
+        self.workplace = Workplace(assign(run, data), torch.device("cpu"))
+        self.method = self.workplace.assignment.method
+        self.sites = LocalSites(self.workplace, data, run.folder)
+        first = self.workplace.first_weights()
+        self.server = Server(self.sites.trained, first, study.federation, 0)
+        self.method.start(self.server)
+
+    def round(self, number, *, without=()):
+        self.server.round = number
+        (stage,) = self.method.each_round()
+        infos = [info for info in self.sites.trained if info.name not in without]
+        letters = {info.name: self.method.letter(self.server, info) for info in infos}
+        asked = self.sites.ask(stage, letters, number=number, since=number - 1)
+        replies = {site: reply.letter for site, reply in asked}
+        self.method.combine(self.server, replies)
+        return letters, replies
+
+    def second(self, site):
+        letter = self.method.letter(self.server, self.sites.trained[site])
+        prefix = "second."
+        return {
+            n.removeprefix(prefix): t for n, t in letter.weights.items() if n.startswith(prefix)
+        }
+
+
+def test_without_prompts_second_decoder_and_mixing_it_is_fedavg(federation):
+    small = federation(rounds=3, kinds=KINDS)
+    plain, fedavg = small.run("fedlppa", *PLAIN), small.run("fedavg", LAST)
+    assert equal(plain.tensors("server"), fedavg.tensors("server"))
+    for site in fedavg.folder.about().sites:
+        assert equal(plain.site(site.name), fedavg.site(site.name))
+
+
+def test_a_residual_gate_starts_as_no_gate(federation):
+    _, site, batch = a_site(federation, "fedlppa", "method.second_decoder=none")
+    site.net.eval()
+    gated = site.net(batch.images)
+    site.net.gate = None
+    assert torch.equal(gated, site.net(batch.images))
+
+
+def test_mixtures_of_one_that_do_not_learn_leave_both_received_decoders(federation):
+    small = federation(rounds=3, kinds=KINDS)
+    still = small.run("fedlppa", "method.mixing.rate=0.0", LAST)
+    without = small.run("fedlppa", "method.learned_aggregation=false", LAST)
+    assert equal(still.tensors("server"), without.tensors("server"))
+
+
+def test_both_decoders_and_the_gate_are_mixed_and_nothing_else(federation):
+    done = federation(rounds=3, kinds=KINDS).run("fedlppa", *QUICK)
+    for site in done.folder.about().sites:
+        mixture = {n: t for n, t in done.memory(site.name).items() if n.startswith("mixture/")}
+        parts = {name.split("/")[1].split(".")[0] for name in mixture}
+        assert parts == {"decoder", "head", "gate", "second"}
+        assert all(t.min() >= 0 and t.max() <= 1 for t in mixture.values())
+        for part in ("decoder", "second"):
+            assert any((t < 1).any() for n, t in mixture.items() if f"/{part}." in n)
+
+
+def test_learning_the_mixture_takes_two_steps_after_the_second_round(federation):
+    done = federation(sites=2, rounds=4, kinds=KINDS).run("fedlppa", *QUICK)
+    name = done.folder.about().sites[0].name
+    steps = [
+        line.numbers["steps"]
+        for line in done.folder.rounds()
+        if line.site == name and line.stage == "fit"
+    ]
+    assert steps == [2, 2 + 2 * 2, 2 + 2, 2 + 2]  # passes of two, two of them the first time
+
+
+def test_every_sites_row_is_what_that_site_sent_and_others_never_move_it(federation):
+    exchange = Exchange(federation(kinds=KINDS))
+    before = exchange.server.weights[ROWS].clone()
+    _, replies = exchange.round(1)
+    for info in exchange.sites.trained:
+        row = exchange.server.weights[ROWS][info.index]
+        assert torch.equal(row, replies[info.name].weights[ROWS][info.index])
+        assert not torch.equal(row, before[info.index])
+    absent = exchange.sites.trained[1]
+    before = exchange.server.weights[ROWS].clone()
+    exchange.round(2, without=[absent.name])
+    moved = (exchange.server.weights[ROWS] != before).flatten(1).any(1)
+    assert moved.tolist() == [True, False, True]
+
+
+def test_the_universal_prompt_is_the_mean(federation):
+    exchange = Exchange(federation(kinds=KINDS))
+    _, replies = exchange.round(1)
+    row = exchange.server.row(replies)
+    mean = sum(
+        p * r.weights[UNIVERSAL].double() for p, r in zip(row, replies.values(), strict=True)
+    )
+    torch.testing.assert_close(exchange.server.weights[UNIVERSAL].double(), mean)
+
+
+def test_equal_prompts_give_every_site_the_uniform_mean_of_the_main_decoders(federation):
+    exchange = Exchange(federation(kinds=KINDS), "method.distribution_prompt=false")
+    _, replies = exchange.round(1)
+    for name in main_names(exchange.server.weights):
+        mean = sum(reply.weights[name].double() for reply in replies.values()) / 3
+        for site in range(3):
+            torch.testing.assert_close(exchange.second(site)[name].double(), mean)
+
+
+def test_the_second_decoder_is_the_affinity_mean_of_the_main_decoders(federation):
+    exchange = Exchange(federation(kinds=KINDS))
+    exchange.server.weights[ROWS].copy_(torch.eye(3)[:, :, None].repeat(1, 6, 16)[:, :16])
+    _, replies = exchange.round(1)
+    (table,) = exchange.server.tables
+    affinity = torch.tensor(table.values, dtype=torch.float64)
+    shares = affinity / affinity.sum(1, keepdim=True)
+    name = "decoder.levels.0.narrow.weight"
+    for site in range(3):
+        parts = [reply.weights[name].double() for reply in replies.values()]
+        expected = sum(share * part for share, part in zip(shares[site], parts, strict=True))
+        torch.testing.assert_close(exchange.second(site)[name].double(), expected)
+
+
+def test_without_a_first_reply_the_second_decoder_is_the_common_start(federation):
+    exchange = Exchange(federation(kinds=KINDS))
+    start = exchange.server.weights.pick(main_names(exchange.server.weights))
+    assert equal(exchange.second(0), dict(start))
+
+
+def test_a_letter_brings_one_second_decoder_and_replies_none(federation):
+    exchange = Exchange(federation(kinds=KINDS))
+    for number in (1, 2):
+        letters, replies = exchange.round(number)
+        for letter in letters.values():
+            second = [name for name in letter.weights if name.startswith("second.")]
+            assert {name.removeprefix("second.") for name in second} == main_names(letter.weights)
+            assert not letter.extras
+        for reply in replies.values():
+            assert not any(name.startswith("second.") for name in reply.weights)
+            assert not {PLACE, SPARSITY} & reply.weights.names
+            assert not reply.extras
+
+
+def test_a_site_trains_on_from_its_own_second_decoder(federation):
+    exchange = Exchange(federation(kinds=KINDS), "method.mixing.rate=0.0")
+    exchange.round(1)
+    name = "second.head.weight"
+    states = [exchange.sites.states.load(info.name, 1) for info in exchange.sites.trained]
+    assert not torch.equal(states[0].weights[name], states[1].weights[name])
+
+
+def test_gradients_reach_prompts_fusion_gate_and_both_decoders(federation):
+    method, site, batch = a_site(federation, "fedlppa", "method.gate=product", "method.crf=0.1")
+    for name, parameter in site.net.named_parameters():
+        if name.endswith("strength"):  # as after a first step; before it attention is not heard
+            parameter.data.fill_(0.1)
+    site.net.train()
+    method.loss(site, batch).backward()
+    for name, parameter in site.net.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        # Offsets before a norm layer have no effect, so theirs may vanish.
+        assert parameter.ndim == 1 or parameter.grad.any(), name
+    rows = site.net.prompts.sites.grad.flatten(1).any(1)
+    assert rows.tolist() == [True, False, False]
+
+
+def test_the_sparsity_prompt_follows_from_the_kind_of_labels(federation):
+    done = federation(rounds=1, kinds=KINDS).run("fedlppa", *QUICK)
+    for index, site in enumerate(done.folder.about().sites):
+        assert torch.equal(done.site(site.name)[PLACE], torch.eye(3)[index])
+        assert torch.equal(done.site(site.name)[SPARSITY], torch.eye(3)[index])
+    assert SPARSITY_OF_KIND.keys() == {*ALL_KINDS, "mask"}
+
+
+def test_a_model_trained_at_one_size_runs_at_another(federation):
+    method, site, _ = a_site(federation, "fedlppa")
+    site.net.eval()
+    for size in (16, 48, 256):
+        assert method.predict(site, torch.rand(1, 1, size, size)).shape == (1, 2, size, size)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("method.second_decoder=none",),
+        ("method.learned_aggregation=false",),
+        ("method.pseudo_labels=0.0",),
+        ("method.least_share=0.0",),
+        ("method.crf=0.1",),
+        ("method.universal_prompt=false",),
+        ("method.distribution_prompt=false",),
+        ("method.sparsity_prompt=false",),
+        ("method.attention=none",),
+        ("method.attention=spatial",),
+        ("method.attention=channel",),
+        ("method.channel_weights=likeness",),
+        ("method.gate=product",),
+        ("method.gate=none",),
+        ("method.second_decoder=nearest",),
+        ("method.second_decoder=cyclic",),
+        ("method.second_decoder=random",),
+        ("method.mixing_loss=supervised",),
+        ("method.fusion=false",),
+    ],
+)
+def test_every_switch_changes_the_result(federation, changes):
+    small = federation(rounds=3, kinds=KINDS)
+    changed = small.run("fedlppa", *changes, *QUICK).tensors("server")
+    usual = _usual(small)
+    common = changed.keys() & usual.keys()
+    same = all(
+        changed[name].shape == usual[name].shape and torch.equal(changed[name], usual[name])
+        for name in common
+    )
+    assert not same
+
+
+_found = {}
+
+
+def _usual(small):
+    if "usual" not in _found:
+        _found["usual"] = small.run("fedlppa", *QUICK).tensors("server")
+    return _found["usual"]
+
+
+def test_sites_with_full_masks_need_no_pseudo_labels(federation):
+    small = federation(rounds=2)
+    with_them = small.run("fedlppa", "method.crf=0.1", *QUICK)
+    without = small.run("fedlppa", "method.pseudo_labels=0.0", *QUICK)
+    assert equal(with_them.tensors("server"), without.tensors("server"))
+
+
+@pytest.mark.parametrize(
+    ("task", "sites"), [("fundus", 5), ("octa", 2), ("polyp", 4), ("prostate", 6)]
+)
+def test_it_runs_on_every_task_with_any_mixture_of_kinds(federation, task, sites):
+    kinds = ("box", "mask", "box-scribble", "rotated-box-block", "scribble2", "point")
+    done = federation(task=task, sites=sites, rounds=2, kinds=kinds).run("fedlppa", *QUICK)
+    assert all(line.loss == line.loss for line in done.folder.rounds() if line.stage == "fit")
+
+
+def test_it_works_when_only_some_sites_take_part(federation):
+    small = federation(sites=4, rounds=3, kinds=KINDS)
+    done = small.run("fedlppa", "federation.participation=0.5", *QUICK)
+    assert {score.site for score in done.folder.scores("test")} == {
+        site.name for site in done.folder.about().sites
+    }
+
+
+def test_it_can_use_a_new_blend_instead_of_the_model_it_trained(federation):
+    done = federation(rounds=2, kinds=KINDS).run("fedlppa", "method.uses=blended", *QUICK)
+    encoders = [
+        done.site(site.name)["encoder.levels.0.conv1.weight"] for site in done.folder.about().sites
+    ]
+    assert torch.equal(encoders[0], encoders[1])
+
+
+def test_parameters_and_traffic_are_those_of_the_paper(federation):
+    small = federation(sites=5, rounds=2, kinds=KINDS)
+    settings = ("network.width=16", "training.iterations=1", "training.batch=2", *QUICK)
+    done = small.run("fedlppa", *settings, "federation.statistics=private")
+    assert done.folder.about().parameters == 2_897_430
+    lines = [line for line in done.folder.rounds() if line.stage == "fit"]
+    assert len(lines) == 10
+    numbers = 16  # bytes: of images and steps
+    assert all(line.down == 4 * 2_897_430 for line in lines)
+    assert all(line.up == 4 * 2_256_228 + numbers for line in lines)
+
+
+def test_the_affinity_of_every_round_is_in_the_run_folder(federation):
+    done = federation(rounds=3, kinds=KINDS).run("fedlppa", *QUICK)
+    tables = done.folder.tables()
+    names = tuple(site.name for site in done.folder.about().sites)
+    assert [(table.round, table.name) for table in tables] == [
+        (number, "affinity") for number in (1, 2, 3)
+    ]
+    for table in tables:
+        assert table.rows == table.columns == names
+        affinity = torch.tensor(table.values)
+        assert torch.equal(affinity, affinity.T)
+        assert affinity.diagonal().eq(1).all()
+        assert affinity.min() >= 0
+    assert tables[0].values != tables[-1].values
+
+
+def test_what_the_server_hands_out_is_private():
+    from polyclinic.networks import NETWORKS
+
+    method = FedLPPA()
+    net = method.adapt(NETWORKS["unet"](channels=1, classes=2, width=2), ())
+    assert method.hands_out(net)
+    assert not method.hands_out(net) & method.shares(net)
+    assert method.hands_out(net) & parameters(net) <= method.blended(net)

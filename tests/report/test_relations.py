@@ -1,0 +1,74 @@
+import pytest
+
+from polyclinic.report import write_report
+from polyclinic.report.figures.relations import relations
+from polyclinic.report.reading import read_runs
+from polyclinic.runs import RoundTable
+from tests.report.invented import SITES, generator, write_run
+from tests.report.test_figures import texts
+
+
+def add_tables(run, rounds=20, sites=SITES[:4], name="affinity"):
+    for number in range(1, rounds + 1):
+        rng = generator("table", number)
+        values = tuple(
+            tuple(
+                1.0 if i == j else 0.9 - 0.03 * number * abs(i - j) / 4 + 0.01 * rng.normal()
+                for j in range(len(sites))
+            )
+            for i in range(len(sites))
+        )
+        run.append_tables(
+            [RoundTable(round=number, name=name, rows=sites, columns=sites, values=values)]
+        )
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = write_run(tmp_path, "FedLPPA")
+    add_tables(run)
+    return run
+
+
+def test_the_last_table_is_a_heat_map_and_all_of_them_are_curves(run):
+    (relation,) = relations(read_runs([run.path]))
+    assert (relation.method, relation.name, relation.round) == ("FedLPPA", "affinity", 20)
+    words = texts(relation.figure)
+    assert {"affinity, round 20", "affinity of each pair of sites, by round"} <= set(words)
+    assert set(SITES[:4]) <= set(words)
+    assert "alpha – beta" in words
+    assert words.count("1.00") >= 4
+
+
+def test_methods_without_tables_have_no_picture(tmp_path, run):
+    plain = write_run(tmp_path, "FedAvg")
+    assert [each.method for each in relations(read_runs([plain.path, run.path]))] == ["FedLPPA"]
+
+
+def test_every_name_has_a_picture_of_its_own(run):
+    add_tables(run, rounds=1, name="distance")
+    found = relations(read_runs([run.path]))
+    assert [(each.name, each.round) for each in found] == [("affinity", 20), ("distance", 1)]
+
+
+def test_many_sites_are_drawn_without_a_legend(tmp_path):
+    sites = tuple(f"site{number}" for number in range(8))
+    run = write_run(tmp_path, "A", sites=sites, pictures=False, cases=3)
+    add_tables(run, rounds=3, sites=sites)
+    (relation,) = relations(read_runs([run.path]))
+    assert not any(word and " – " in word for word in texts(relation.figure))
+
+
+def test_tables_of_other_sites_are_left_out_of_the_curves(run):
+    add_tables(run, rounds=1, sites=SITES[:3])
+    (relation,) = relations(read_runs([run.path]))
+    assert "delta" not in texts(relation.figure)
+
+
+def test_the_page_has_the_section_only_where_there_is_something_to_show(tmp_path, run):
+    page = write_report([run.path], tmp_path / "with").read_text("utf-8")
+    assert 'id="relations"' in page
+    assert 'href="#relations"' in page
+    plain = write_run(tmp_path, "FedAvg")
+    page = write_report([plain.path], tmp_path / "without").read_text("utf-8")
+    assert "relations" not in page
