@@ -144,7 +144,9 @@ notes = Path({notes!r})
 tries = json.loads(notes.read_text()) if notes.exists() else []
 notes.write_text(json.dumps([*tries, settings]))
 lines = [{{"begun": 2**22 + 1, "as": settings["attempt"]}}] + [{{"finished": True}}] * len(tries)
-Path({events!r}).write_text("".join(json.dumps(line) + "\\n" for line in lines))
+events = Path({events!r})
+events.parent.mkdir(parents=True, exist_ok=True)
+events.write_text("".join(json.dumps(line) + "\\n" for line in lines))
 print('{{"success": true}}')
 """
 

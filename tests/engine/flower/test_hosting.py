@@ -356,6 +356,37 @@ def test_lossy_encodings_halve_what_leaves_and_stay_close(hospitals, grid):
         assert sum(ours.parts.values()) == ours.up - 8 * len(ours.numbers)
 
 
+def test_a_letter_beyond_all_measure_is_refused(hospitals, grid, monkeypatch):
+    monkeypatch.setattr("polyclinic.engine.flower.sites.SPARE", 0)
+
+    def bloated(parcel):
+        return replace(parcel, arrays={**parcel.arrays, "x": Blob("int8", (1,), bytes(10**7))})
+
+    spoiling(grid, 101, bloated)
+    study = hospitals.study("fedavg", *ONCE)
+    hospitals.run_with(grid, study)
+    assert "10 MB is too large" in next(
+        iter(missed(RunFolder(hospitals.run_folder(study))).values())
+    )
+
+
+def test_noisy_letters_are_accounted_for_and_other_methods_say_why_not(hospitals):
+    privacy = "[privacy]\nclip = 1.0\nnoise = 2.0\n"
+    noisy = InProcessGrid.of(hospitals.desks(privacy, state="noisy"))
+    study = hospitals.study("fedavg", *FAST)
+    hospitals.run_with(noisy, study)
+    run = RunFolder(hospitals.run_folder(study))
+    spent = [
+        line.numbers["epsilon"]
+        for line in run.rounds()
+        if line.site == hospitals.names[0] and line.stage == "fit"
+    ]
+    assert 0 < spent[0] < spent[1]
+    assert _ledger_lines(noisy)[-1].get("noise") is None  # scores are not blurred
+    with pytest.raises(TooFewSites, match="cannot run with privacy: its letters carry more"):
+        hospitals.run_with(noisy, hospitals.study("scaffold", *ONCE))
+
+
 def test_nothing_private_crosses_the_wire_or_lies_at_the_coordinator(hospitals, grid):
     study = hospitals.study("fedbn", "training.keep_optimizer=true")
     hospitals.run_with(grid, study)

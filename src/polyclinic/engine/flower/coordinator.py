@@ -76,7 +76,7 @@ class Coordinator:
         if not fresh:
             refuse_mistaken_runs(runs, resume=resume)
         self._refuse_unknown_keys(study)
-        file = root / slug(study.name) / "study.toml"
+        file = self.file.state / "studies" / f"{slug(study.name)}.toml"
         write_atomic(file, to_toml(study))
         for attempt in range(ATTEMPTS):
             again = attempt > 0
@@ -106,11 +106,12 @@ class Coordinator:
         self.file.state.mkdir(parents=True, exist_ok=True)
         database = self.file.state / "superlink.db"
         command = commands.superlink(host, port, database, certificates)
-        self.superlink = Kept("the SuperLink", command, self.environment, self.say)
+        log = self.file.state / "superlink.log"
+        self.superlink = Kept("the SuperLink", command, self.environment, self.say, log)
         end = time.monotonic() + START_UP
         while not listens(host, port):
             if time.monotonic() > end:
-                raise RunError(f"the SuperLink did not start on {host}:{port}; see what it said")
+                raise RunError(f"the SuperLink did not start on {host}:{port}; see {log}")
             self.superlink.look()
             time.sleep(PAUSE)
 

@@ -55,4 +55,5 @@ def _supernode(site: SiteFile, say: Callable[[str], None]) -> Kept:
     environment["PATH"] = os.pathsep.join((str(programs), environment["PATH"]))
     environment[SOCKET] = str(socket_path(site.state))
     command = commands.supernode(site.name, site.server, free_port())
-    return Kept(f"the SuperNode of {site.name}", command, environment, say)
+    log = site.state / "supernode.log"
+    return Kept(f"the SuperNode of {site.name}", command, environment, say, log)

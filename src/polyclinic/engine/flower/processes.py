@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +27,7 @@ class Kept:
     command: Sequence[str]
     environment: Mapping[str, str]
     say: Callable[[str], None]
+    log: Path | None = None  # where its own words go, if not where this process's go
     process: subprocess.Popen[bytes] | None = None
     again: float = 0.0  # when to start it next
     pause: float = field(default=SHORTEST)
@@ -39,11 +41,14 @@ class Kept:
             self.pause = SHORTEST if now - self.started > LONGEST else min(2 * self.pause, LONGEST)
             self.again = now + self.pause
             code = self.process.returncode
-            self.say(f"{self.name} ended ({code}); it starts again in {self.pause:.0f} seconds")
+            where = f" (see {self.log})" if self.log else ""
+            self.say(
+                f"{self.name} ended ({code}){where}; it starts again in {self.pause:.0f} seconds"
+            )
             self.process = None
         if self.process is None and now >= self.again:
             self.started = now
-            self.process = start(self.command, self.environment)
+            self.process = start(self.command, self.environment, self.log)
 
     def stop(self) -> None:
         """End the program, politely first."""
@@ -51,11 +56,19 @@ class Kept:
             end(self.process)
 
 
-def start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], environment: Mapping[str, str], log: Path | None = None
+) -> subprocess.Popen[bytes]:
     """Start a program that ends when this process does, even if this one is killed."""
-    return subprocess.Popen(  # noqa: S603 (our own command lines)
-        command, env=dict(environment), preexec_fn=_end_with_parent, stdin=subprocess.DEVNULL
-    )
+    with log.open("ab") if log else nullcontext() as words:
+        return subprocess.Popen(  # noqa: S603 (our own command lines)
+            command,
+            env=dict(environment),
+            preexec_fn=_end_with_parent,
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
+        )
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

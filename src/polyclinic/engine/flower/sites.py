@@ -23,6 +23,8 @@ from polyclinic.federation.letter import Letter
 from polyclinic.federation.method import Stage
 from polyclinic.runs import RoundLine, Score, Split, write_atomic
 
+SPARE = 64 * 2**20  # bytes that letters may have however small the network is
+
 
 class Versions:
     """Which state of each site the server believes in after each round; kept in a file."""
@@ -68,6 +70,7 @@ class FlowerSites:
         self.held = WaitingRoom(checkpoint.folder / "held")
         self.shared = workplace.first_weights()
         self.usual: dict[str, Signature] = {}  # of the letters of each stage
+        self.largest = SPARE + 16 * workplace.weights.nbytes  # no method sends nearly as much
         self.needed: Sequence[int] = ()
         self.current = -1
 
@@ -177,6 +180,8 @@ class FlowerSites:
             worked = read_answer(Worked, back.about.get("answer"))
             if (worked.number, worked.stage) != (number, stage.name):
                 raise BadAnswer(f"it answered for round {worked.number}, stage {worked.stage}")
+            if back.nbytes > self.largest:
+                raise BadAnswer(f"its letter of {back.nbytes / 2**20:.0f} MB is too large")
             letter = unpack(back, sent.weights)
             check_letter(letter, self.shared)
         except (BadAnswer, ParcelError) as error:
