@@ -19,8 +19,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: install ## a five-site synthetic study with its report, in a few minutes
 	$(BIN)/polyclinic run studies/demo.toml --fresh
 
-test: install ## the test suite
-	$(BIN)/python -m pytest -q
+test: install ## the test suite, on two cores
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 test-slow: install ## the long studies as well
 	$(BIN)/python -m pytest -q -m 'not federation'
@@ -36,7 +36,7 @@ check: install ## format, lint, types, import contracts, tests with coverage
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --cov --cov-report=term:skip-covered
 	$(BIN)/coverage report --include='*/federation/*,*/engine/*' --fail-under=100
 
 format: install ## format the code and mend what ruff can
