@@ -202,8 +202,17 @@ def start(small: Path, tmp_path: Path, *more: str) -> subprocess.Popen:
         str(tmp_path / "runs"),
     ]
     return subprocess.Popen(
-        [*command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=listen_to_interrupts,
     )
+
+
+def listen_to_interrupts() -> None:
+    """Background jobs of a shell ignore them, and so would their children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def wait_for(path: Path, process: subprocess.Popen) -> None:

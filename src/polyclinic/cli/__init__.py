@@ -56,7 +56,8 @@ def main() -> None:
     try:
         app()
     except ValueError as error:
-        Console(stderr=True, highlight=False).print(str(error), style="red", markup=False)
+        out = Console(stderr=True, highlight=False, soft_wrap=True)  # paths stay whole
+        out.print(str(error), style="red", markup=False)
         sys.exit(2)
 
 
