@@ -1,7 +1,7 @@
 """Across hospitals: what a message costs, and a round of real processes against other engines.
 
-Not among the benchmarks that run by default: it starts up to dozens of processes and takes a
-quarter of an hour. `python -m bench flower` prints a table beside the ratios.
+Not among the benchmarks that run by default: it starts up to dozens of processes and takes some
+twenty minutes. `python -m bench flower` prints a table beside the ratios.
 """
 
 import os
@@ -30,9 +30,9 @@ from polyclinic.engine.study import TABLES
 from polyclinic.runs import RunFolder, find_runs
 
 POLYCLINIC = str(Path(sys.executable).with_name("polyclinic"))
-SITES = (2, 4, 8, 16)
-SIMULATED = 4  # sites in Flower's own simulation
-ROUNDS = 4
+SITES = (2, 8, 32)
+SIMULATED = 8  # sites in Flower's own simulation
+ROUNDS = 2
 COLD = """
 import sys
 from polyclinic.config.site_file import load_site_file

@@ -17,6 +17,11 @@ from polyclinic.data.tasks import TASKS
 from polyclinic.engine.study import TABLES, Run, perform, runs_of
 from polyclinic.engine.tensors import load_tensors
 
+NEEDS = {
+    "feddp": ("network.name=pvt_fpn", "method.calibration.iterations=2"),
+}
+"""Settings without which a method does not run, or not in a fraction of a second."""
+
 
 class Federation:
     """A study on a few tiny sites, and its runs."""
@@ -30,6 +35,7 @@ class Federation:
         sites: int = 3,
         rounds: int = 2,
         task: str = "octa",
+        resolution: int = 32,
         kinds: tuple[str, ...] = ("mask",),
         extra: str = "",
         **changes,
@@ -37,10 +43,11 @@ class Federation:
         self.folder = folder / f"federation-{next(self._numbers)}"
         self.folder.mkdir(parents=True)
         self.sites = sites
+        self.resolution = resolution
         self.kinds = kinds
         self.base = [
             f"task.name={task}",
-            "task.resolution=32",
+            f"task.resolution={resolution}",
             "network.width=2",
             "training.batch=4",
             "training.iterations=2",
@@ -60,7 +67,7 @@ class Federation:
             f'name = "{name}"\ntask = "octa"\n[network]\nname = "unet"\n'
             f'[method]\nname = "{method}"\n' + (f"then = [{then}]\n" if then else "") + self.extra
         )
-        return load_study(file, [*self.base, *overrides], TABLES)
+        return load_study(file, [*self.base, *NEEDS.get(method, ()), *overrides], TABLES)
 
     def run(
         self, method: str = "fedavg", *overrides: str, name: str | None = None, then: str = ""
@@ -72,18 +79,20 @@ class Federation:
         return Done(run, events)
 
     def data(self, study: Study) -> list[SiteData]:
-        return small_data(study.task.name, self.sites, self.kinds)
+        return small_data(study.task.name, self.sites, self.kinds, self.resolution)
 
 
 @cache
-def small_data(task: str, sites: int, kinds: tuple[str, ...] = ("mask",)) -> list[SiteData]:
+def small_data(
+    task: str, sites: int, kinds: tuple[str, ...] = ("mask",), resolution: int = 32
+) -> list[SiteData]:
     """The first sites of the task's synthetic federation, with a few tiny images each.
 
     Their labels are of these kinds in turn.
     """
     found = zip(synthetic.federation(task)[:sites], cycle(kinds), strict=False)
     chosen = [SiteSettings(name=site.name, labels=kind) for site, kind in found]
-    small = TASKS[task].with_resolution(32)
+    small = TASKS[task].with_resolution(resolution)
     return load_federation(small, DataSettings(size=0.2), chosen, splits_folder=None)
 
 

@@ -121,6 +121,24 @@ def test_a_home_folder_and_an_absolute_folder_stay_where_they_are(tmp_path, monk
     assert load(tmp_path, absolute).data.folder == tmp_path / "sites"
 
 
+def test_the_file_a_network_starts_from_is_found_like_a_folder(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    text = SMALLEST + '[network]\nname = "unet"\npretrained = "weights/a.pth"\n'
+    network = load(tmp_path, text).network
+    assert network.pretrained == tmp_path / "weights" / "a.pth"
+    assert network.settings == {"width": 16}, "it is no setting of the network itself"
+    given = load(tmp_path, text, "network.pretrained=b.pth").network
+    assert given.pretrained == tmp_path / "elsewhere" / "b.pth"
+    assert load(tmp_path, SMALLEST).network.pretrained is None
+
+
+@pytest.mark.parametrize("wrong", ['""', "3"])
+def test_a_file_of_weights_must_have_a_name(tmp_path, wrong):
+    text = SMALLEST + f"[network]\npretrained = {wrong}\n"
+    assert "network.pretrained" in mistakes(tmp_path, text)
+
+
 def test_synthetic_sites_have_no_folder(tmp_path):
     assert load(tmp_path, SMALLEST).data.folder is None
 

@@ -19,6 +19,7 @@ STUDIES = [
     '{name = "fedprox", projector = {width = 3}}]\nnetwork = "classic_unet"\n',
     SMALLEST + "[data]\nfolds = 3\nfold = 2\n[training]\nepochs = 3\nclip_value = 0.5\n",
     SMALLEST + '[training]\noptimizer = "sgd"\nschedule = "cosine"\n[data]\nsource = "sites"\n',
+    SMALLEST + '[network]\nname = "classic_unet"\npretrained = "weights/a.pth"\ncopy = false\n',
     SMALLEST + '[[site]]\nname = "ä \'b\'"\nfolder = "x"\n[[site]]\nname = "c"\nlabels = "box"\n',
 ]
 

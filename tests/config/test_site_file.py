@@ -55,7 +55,7 @@ def test_the_defaults_are_those_of_the_documentation(write):
     assert site.server.host == "fl.example.org"
     assert site.allow.model_dump() == {
         "iterations": 1000,
-        "epochs": 10,
+        "epochs": 20,
         "parts": ("*",),
         "extras": ("*",),
         "methods": ("*",),

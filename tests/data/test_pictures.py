@@ -7,6 +7,7 @@ from polyclinic.data.pictures import (
     as_picture,
     compared,
     draw_contours,
+    draw_heat,
     draw_label,
 )
 from polyclinic.data.tasks import TASKS
@@ -93,3 +94,19 @@ def test_labels_tint_only_what_they_label():
     assert (drawn[20:] == 200).all()
     assert (drawn[:5] < 100).all()
     assert drawn[12, 0, 1] > drawn[12, 0, 0]
+
+
+def test_heat_is_blue_where_it_is_low_and_yellow_where_it_is_high():
+    image = np.full((1, 32, 32), 128, np.uint8)
+    heat = np.array([[0.0, 5.0], [0.0, 5.0]])
+    picture = draw_heat(image, heat, side=64).astype(int)
+    assert picture.shape == (64, 64, 3)
+    yellow = picture[:, :, 0] - picture[:, :, 2]
+    assert (yellow[:, :8] < 0).all()
+    assert (yellow[:, -8:] > 0).all()
+
+
+def test_heat_of_one_value_everywhere_still_shows_the_image():
+    image = np.linspace(0, 255, 32 * 32).astype(np.uint8).reshape(1, 32, 32)
+    picture = draw_heat(image, np.ones((4, 4)), side=32)
+    assert picture[-1].mean() > picture[0].mean() + 50

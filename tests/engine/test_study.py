@@ -252,6 +252,27 @@ def test_a_killed_process_loses_at_most_the_round_under_way(small, tmp_path, how
     )
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such tie")
+def test_workers_end_with_a_killed_run(small, tmp_path):
+    settings = ("federation.rounds=200", "engine.workers=2", "engine.threads=1")
+    with start(small, tmp_path, *(f"--set={each}" for each in settings)) as process:
+        lines = tmp_path / "runs" / "small" / "fedavg" / "seed-0" / "rounds.jsonl"
+        wait_until(lambda: lines.exists() and lines.stat().st_size, "no round was finished")
+        tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
+        children = [child for task in tasks for child in task.read_text().split()]
+        process.kill()
+    assert len(children) > 2
+    left = [Path(f"/proc/{child}") for child in children]
+    wait_until(lambda: not any(path.exists() for path in left), "workers outlive their run")
+
+
+def wait_until(true, otherwise):
+    until = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < until, otherwise
+        time.sleep(0.1)
+
+
 def test_a_full_disk_is_said_and_nothing_finished_is_lost(federation, monkeypatch):
     small = federation(rounds=3)
     study = small.study("fedavg", name="full")

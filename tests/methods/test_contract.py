@@ -18,12 +18,14 @@ EVERY = pytest.mark.parametrize("method", METHODS)
 QUICK = {name: ["method.mixing.first_passes=2"] for name in ("fedala", "fedicra", "fedlppa")}
 
 WEAK = dict.fromkeys(("fedicra", "fedlppa"), ("point", "scribble", "block", "mask"))
+SIDE = {"feddp": 64}  # smaller images leave attention a single place, and queries nothing to learn
 
 
 @pytest.fixture
 def federation(federation, method):
     """Small federations of the kinds of labels that the method is made for."""
-    return lambda **settings: federation(kinds=WEAK.get(method, ("mask",)), **settings)
+    made_for = {"kinds": WEAK.get(method, ("mask",)), "resolution": SIDE.get(method, 32)}
+    return lambda **settings: federation(**made_for, **settings)
 
 
 def final_states(done: Done) -> dict[str, dict[str, torch.Tensor]]:
@@ -163,6 +165,58 @@ def test_fine_tuning_can_follow_it(federation, method):
     for site in plain.folder.about().sites:
         assert equal(plain.tensors(site.name), idle.tensors(site.name))
         assert not equal(plain.tensors(site.name), tuned.tensors(site.name))
+
+
+def calibrated(method):
+    """Settings and finishing pieces with which a run of the method ends in a calibration."""
+    return "" if method == "feddp" else '{name = "igc", iterations = 2}'
+
+
+@EVERY
+def test_calibration_can_follow_it(federation, method):
+    small = federation()
+    off = ["method.calibrate=false"] if method == "feddp" else []
+    plain = small.run(method, *QUICK.get(method, []), *off)
+    done = small.run(method, *QUICK.get(method, []), then=calibrated(method))
+    assert equal(plain.tensors("server"), done.tensors("server"))  # what was lent was given back
+    for site in plain.folder.about().sites:
+        assert not equal(plain.tensors(site.name), done.tensors(site.name))
+
+
+@EVERY
+def test_private_weights_leave_a_site_only_where_a_stage_says_that_it_lends(federation, method):
+    small = federation()
+    study = small.study(method, *QUICK.get(method, []), then=calibrated(method))
+    (run,) = runs_of(study, small.folder / "runs")
+    data = small.data(study)
+    workplace = Workplace(assign(run, data), torch.device("cpu"))
+    sites = LocalSites(workplace, data, run.folder)
+    private = workplace.everything - workplace.shared
+    chosen = workplace.assignment.method
+    server = Server(sites.trained, workplace.first_weights(), study.federation, 0)
+    chosen.start(server)
+    after = workplace.assignment.after
+    walk = [(0, sites.trained, stage) for stage in chosen.before()]
+    walk += [(1, sites.trained, stage) for stage in chosen.each_round()]
+    walk += [(2, sites.scored, stage) for stage in after]
+    lent = False
+    for number, infos, stage in walk:
+        letters = {info.name: stage.letter(server, info) for info in infos}
+        asked = sites.ask(stage, letters, number=number, since=number)
+        replies = {site: reply.letter for site, reply in asked}
+        for site, letter in letters.items():
+            found = {extra for extra in letter.extras if any(name in extra for name in private)}
+            assert not found or lent
+            assert not any(extra.startswith(f"lent/{site}/") for extra in letter.extras)
+        for reply in replies.values():
+            assert not reply.weights.names & private
+            found = {extra for extra in reply.extras if any(name in extra for name in private)}
+            assert not found or stage.lends
+            assert all(extra.startswith("lent/") for extra in found)
+        lent = lent or stage.lends
+        stage.combine(server, replies)
+    assert [stage.name for stage in after if stage.lends] == ["lend"]
+    assert not any(key.startswith("lent/") for key in server.memory)
 
 
 @EVERY

@@ -20,7 +20,6 @@ PLAIN = (
     "method.adaptive_aggregation=false",
     "method.tree=0.0",
     "method.crf=0.0",
-    "method.uses=blended",
     LAST,
 )
 QUICK = ("method.mixing.first_passes=2", LAST)
@@ -189,7 +188,7 @@ def test_a_mixture_of_one_that_does_not_learn_leaves_the_received_decoder(federa
 
 def test_in_the_warm_up_received_weights_are_taken_as_they_are(federation):
     small = federation(rounds=2, kinds=KINDS)
-    warm = small.run("fedicra", "method.mixing.warm_up=2", *QUICK)
+    warm = small.run("fedicra", "method.mixing.warm_up=3", *QUICK)  # settling is a third
     off = small.run("fedicra", "method.adaptive_aggregation=false", *QUICK)
     assert equal(warm.tensors("server"), off.tensors("server"))
     for site in warm.folder.about().sites:
@@ -208,8 +207,8 @@ def test_starting_from_its_own_weights_keeps_the_decoder_where_nothing_is_learne
 
 def test_it_uses_its_trained_model_or_a_new_blend(federation):
     small = federation(rounds=1, kinds=KINDS)
-    trained = small.run("fedicra", *QUICK)
-    blended = small.run("fedicra", "method.uses=blended", *QUICK)
+    trained = small.run("fedicra", "method.uses=trained", *QUICK)
+    blended = small.run("fedicra", *QUICK)
     assert equal(trained.tensors("server"), blended.tensors("server"))
     names = [site.name for site in trained.folder.about().sites]
     encoder = {

@@ -20,7 +20,6 @@ PLAIN = (
     "method.fusion=false",
     "method.second_decoder=none",
     "method.learned_aggregation=false",
-    "method.uses=blended",
     LAST,
 )
 
@@ -278,12 +277,13 @@ def test_it_works_when_only_some_sites_take_part(federation):
     }
 
 
-def test_it_can_use_a_new_blend_instead_of_the_model_it_trained(federation):
-    done = federation(rounds=2, kinds=KINDS).run("fedlppa", "method.uses=blended", *QUICK)
+@pytest.mark.parametrize("uses", ["blended", "trained"])
+def test_it_uses_a_new_blend_or_the_model_it_trained(federation, uses):
+    done = federation(rounds=2, kinds=KINDS).run("fedlppa", f"method.uses={uses}", *QUICK)
     encoders = [
         done.site(site.name)["encoder.levels.0.conv1.weight"] for site in done.folder.about().sites
     ]
-    assert torch.equal(encoders[0], encoders[1])
+    assert torch.equal(encoders[0], encoders[1]) == (uses == "blended")
 
 
 def test_parameters_and_traffic_are_those_of_the_paper(federation):

@@ -1,4 +1,4 @@
-"""The command line: run, report, list, config, weaken, data, server, site, deploy, ledger."""
+"""The command line: run, report, list, config, weaken, unseen, data, server, site and others."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.console import Console
 
 from polyclinic.cli import federation
 from polyclinic.cli.deploy import app as deploy_app
+from polyclinic.cli.unseen import unseen
 
 if TYPE_CHECKING:
     from polyclinic.data.tasks import Task
@@ -39,6 +40,7 @@ app.add_typer(deploy_app, name="deploy")
 app.add_typer(federation.ledger_app, name="ledger")
 app.command()(federation.server)
 app.command()(federation.site)
+app.command()(unseen)
 
 StudyFile = Annotated[Path, typer.Argument(help="The TOML file of the study.")]
 Overrides = Annotated[

@@ -17,7 +17,10 @@ from polyclinic.runs import RoundLine
 
 @contextmanager
 def watching(study: Study) -> Iterator[Watch]:
-    """A live bar for each run; plain lines, one a round, where there is no terminal."""
+    """A live bar for each run; plain lines, one a round, where there is no terminal.
+
+    Across hospitals each site has a bar or lines of its own.
+    """
     if not CONSOLE.is_terminal:
         yield _Lines(study, CONSOLE.print)
         return
@@ -42,6 +45,11 @@ class _Pace:
         self.validation = ""
         self.run: Run | None = None
         self.lines: list[RoundLine] = []
+
+    def opening(self, run: Run) -> Iterator[str]:
+        """A line about the weights that a run which is new here starts from, if from a file."""
+        if run is not self.run and run.study.network.pretrained is not None:
+            yield f"starts from {run.folder.about().pretrained}"
 
     def take(self, run: Run, event: Event) -> None:
         if run is not self.run:
@@ -76,11 +84,14 @@ class _Lines:
     def __init__(self, study: Study, say: Callable[[str], None]) -> None:
         self.pace = _Pace(study)
         self.say = say
+        self.apart = study.engine.name == "flower"
 
     def __call__(self, run: Run, event: Event) -> None:
+        for line in (*self.pace.opening(run), *_missing(event)):
+            self.say(f"{run.choice.label} seed {run.seed}  {line}")
+        if self.apart and isinstance(event, RoundLine) and not event.missed:
+            self.say(f"{run.choice.label} seed {run.seed}  {event.site}: {_work(event)}")
         self.pace.take(run, event)
-        for warning in _missing(event):
-            self.say(f"{run.choice.label} seed {run.seed}  {warning}")
         if isinstance(event, RoundDone) and event.round > 0:
             self.say(f"{run.choice.label} seed {run.seed}  {self.pace.news(event.round)}")
             self.pace.lines.clear()
@@ -97,9 +108,9 @@ class _Bars:
         name = f"{run.choice.label} seed {run.seed}"
         if name not in self.bars:
             self.bars[name] = self.progress.add_task(name, total=self.pace.rounds, news="")
+        for line in (*self.pace.opening(run), *_missing(event)):
+            self.progress.console.print(f"{name}  {line}")
         self.pace.take(run, event)
-        for warning in _missing(event):
-            self.progress.console.print(f"{name}  {warning}")
         done = event.round if isinstance(event, RoundDone) else None
         if isinstance(event, Scored) and event.split == "test":
             news = f"scored {event.site}{self.pace.validation}"
@@ -109,6 +120,23 @@ class _Bars:
         self.progress.update(self.bars[name], completed=done, news=news)
         if isinstance(event, RoundDone):
             self.pace.lines.clear()
+        elif self.study.engine.name == "flower":
+            self._show_site(event)
+
+    def _show_site(self, event: RoundLine | Scored) -> None:
+        name = f"  {event.site}"
+        if name not in self.bars:
+            self.bars[name] = self.progress.add_task(name, total=self.pace.rounds, news="")
+        news = f"scored ({event.split})" if isinstance(event, Scored) else _work(event)
+        bar = self.bars[name]
+        self.progress.update(bar, completed=event.round, news=event.missed or news)
+
+
+def _work(line: RoundLine) -> str:
+    """What a site did, in a few words."""
+    loss = f"  loss {line.loss:.3f}" if line.loss == line.loss else ""
+    sent = f"{line.up / 1e6:.2f} MB sent"
+    return f"round {line.round}, {line.stage}{loss}  {line.seconds:.1f} s  {sent}"
 
 
 def _missing(event: Event) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -12,9 +13,10 @@ from polyclinic.config.labels import default_label, told_apart
 from polyclinic.config.mistakes import Mistake, unknown
 from polyclinic.config.printing import literal
 from polyclinic.config.section import AtLeastOne, Label, Section
-from polyclinic.config.study import Choice, LabelKind, MethodChoice
+from polyclinic.config.study import Choice, LabelKind, MethodChoice, NetworkChoice
 
 AROUND_CHOICE: Mapping[str, Any] = {"name": str}
+AROUND_NETWORK: Mapping[str, Any] = {"name": str, "pretrained": Path | None}
 AROUND_METHOD: Mapping[str, Any] = {
     "name": str,
     "label": Label | None,
@@ -41,10 +43,17 @@ class ChoiceReader:
         resolution = checked.resolution or (own if isinstance(own, int) else None)
         return Choice(name=checked.name, settings={"resolution": resolution})
 
-    def network(self, entry: Any) -> Choice | None:
+    def network(self, entry: Any) -> NetworkChoice | None:
         """The network that an entry names; the papers' U-Net if it names none."""
         named = {"name": "unet", **(entry or {})} if isinstance(entry, dict | None) else entry
-        return self._choice(named, "network", "network")
+        network = self._look_up(named, "network", "network")
+        if network is None:
+            return None
+        settings = self._settings(network, named, "network", "network", AROUND_NETWORK)
+        if settings is None:
+            return None
+        pretrained = named.get("pretrained")
+        return NetworkChoice(name=named["name"], settings=settings, pretrained=pretrained)
 
     def methods(self, entries: list[Any]) -> tuple[MethodChoice, ...]:
         """The methods that the entries name, each with its own label; wrong ones are left out."""

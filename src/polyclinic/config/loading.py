@@ -19,7 +19,7 @@ _CHOICES = ("task", "network", "method")
 def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> Study:
     """The study of a TOML file with overrides (key=value) applied; ConfigError lists all mistakes.
 
-    Folders in the file are relative to the file, folders in an override to the working directory.
+    Paths in the file are relative to the file, paths in an override to the working directory.
     """
     file = Path(path)
     study = {"name": file.stem} | read_toml(file)
@@ -61,8 +61,11 @@ def read_toml(file: Path) -> dict[str, Any]:
 def _find_folders(
     study: dict[str, Any], beside: Path, changed: set[str], mistakes: list[Mistake]
 ) -> None:
-    """Makes the folders of the data and the sites absolute, in place."""
-    tables: list[tuple[str, str, Any]] = [("data", "source", study.get("data"))]
+    """Makes the folders of the data and the sites and the network's file absolute, in place."""
+    tables: list[tuple[str, str, Any]] = [
+        ("data", "source", study.get("data")),
+        ("network", "pretrained", study.get("network")),
+    ]
     for address, site in zip(addresses(study["site"]), study["site"], strict=True):
         tables.append((f"site{address}", "folder", site))
     for key, name, table in tables:

@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 
 from polyclinic.config.section import Section
-from polyclinic.config.study import Choice, MethodChoice, Study
+from polyclinic.config.study import Choice, MethodChoice, NetworkChoice, Study
 
 
 def to_toml(study: Study) -> str:
@@ -84,6 +84,8 @@ def _table(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, MethodChoice):
         around = {"name": value.name, "label": value.label, "labels": value.labels}
         return {**around, **value.settings, "then": value.then}
+    if isinstance(value, NetworkChoice):
+        return {"name": value.name, "pretrained": value.pretrained, **value.settings}
     if isinstance(value, Choice):
         return {"name": value.name, **value.settings}
     if isinstance(value, Section):

@@ -71,7 +71,7 @@ class Permissions(Section):
     """
 
     iterations: AtLeastOne = 1000
-    epochs: AtLeastOne = 10
+    epochs: AtLeastOne = 20
     parts: Names = ("*",)
     extras: Names = ("*",)
     methods: Names = ("*",)

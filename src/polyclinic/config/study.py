@@ -174,6 +174,12 @@ class Choice(Section):
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
+class NetworkChoice(Choice):
+    """A network, and the file of weights that it starts from where not from the seed alone."""
+
+    pretrained: Path | None = None
+
+
 class MethodChoice(Choice):
     """A method, its name in tables and folders, and the finishing pieces after the last round.
 
@@ -207,5 +213,5 @@ class Study(Conditions):
     """A whole study: one task and network, one or several methods, each run with every seed."""
 
     task: Choice
-    network: Choice
+    network: NetworkChoice
     method: tuple[MethodChoice, ...]

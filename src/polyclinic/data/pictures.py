@@ -55,6 +55,16 @@ def draw_label(picture: Picture, label: Mask, classes: int) -> Picture:
     return drawn.round().astype(np.uint8)
 
 
+def draw_heat(image: Array, heat: NDArray[np.float64], side: int) -> Picture:
+    """A C×H×W image in grey, tinted from blue to yellow where a map of any size is low to high."""
+    grey = as_picture(image, side).mean(axis=2, keepdims=True)
+    low, high = float(heat.min()), float(heat.max())
+    shares = Image.fromarray(((heat - low) / max(high - low, 1e-12)).astype(np.float32))
+    share = np.asarray(shares.resize((side, side), Image.Resampling.BILINEAR))[:, :, None]
+    cold, warm = np.array((20.0, 40.0, 160.0)), np.array((255.0, 225.0, 40.0))
+    return (0.5 * grey + 0.5 * (cold + (warm - cold) * share)).round().astype(np.uint8)
+
+
 def compared(image: Array, true: Mask, predicted: Mask, task: Task, side: int = 384) -> Picture:
     """A case with the outlines of its regions: true ones in `TRUE`, predicted in `PREDICTED`.
 

@@ -10,17 +10,19 @@ import numba
 import torch
 import torch.multiprocessing
 
-from polyclinic.data.cases import SiteData, pool
+from polyclinic.data.cases import Cases, SiteData, pool
 from polyclinic.engine.allocator import keep_freed_memory
+from polyclinic.engine.insight import draw_attention, embedded
 from polyclinic.engine.loop import Reply, Scored
 from polyclinic.engine.models import keep_model
+from polyclinic.engine.parents import end_with_parent
 from polyclinic.engine.pictures import draw_pictures
-from polyclinic.engine.states import StateFolder
+from polyclinic.engine.states import SiteState, StateFolder
 from polyclinic.engine.workplace import Assignment, Workplace
 from polyclinic.federation.letter import Letter
 from polyclinic.federation.method import Stage
 from polyclinic.federation.server import SiteInfo
-from polyclinic.runs import RoundLine, RunFolder, Score, Split
+from polyclinic.runs import RoundLine, RunFolder, Score, Split, write_embeddings
 
 Outcome = TypeVar("Outcome")
 POOLED = "pooled"
@@ -174,8 +176,22 @@ class Bench:
         if self.pictures and split == "test":
             task = self.workplace.assignment.task
             draw_pictures(self.run, info.name, task, cases, predicted, rows)
+            self._look_inside(info, data, cases, state)
         scores = tuple(Score(number, split, info.name, *row) for row in rows)
         return Scored(number, split, info.name, scores)
+
+    def _look_inside(
+        self, info: SiteInfo, data: SiteData, cases: Cases, state: SiteState | None
+    ) -> None:
+        """Keep embeddings of pixels and draw maps of attention, of methods that have such."""
+        method = self.workplace.assignment.method
+        final = self.workplace.opened(info, data, state)
+        with method.in_use(final):
+            draw_attention(self.run, method, final, cases)
+            after = embedded("after", final, cases) if method.shows_embeddings else None
+        if after is not None:
+            before = embedded("before", self.workplace.opened(info, data, None), cases)
+            write_embeddings(self.run.embeddings_path(info.name), [before, after])
 
 
 _bench: Bench  # the workplace of a worker process
@@ -193,6 +209,7 @@ def _open_bench(
     assignment: Assignment, device: torch.device, threads: int, rest: tuple[Any, ...]
 ) -> None:  # pragma: no cover (in a worker)
     global _bench  # a worker process has exactly one
+    end_with_parent()
     prepare(threads)
     _bench = Bench(Workplace(assignment, device), *rest)
 

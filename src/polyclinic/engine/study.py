@@ -218,6 +218,7 @@ def assignment_of(run: Run, sites: Sequence[AboutSite]) -> Assignment:
         then=tuple(FINISHES[piece.name](**piece.settings) for piece in run.choice.then),
         network=study.network.name,
         network_settings=dict(study.network.settings),
+        pretrained=study.network.pretrained,
         task=task_of(study),
         sites=tuple(
             SiteInfo(site.name, index, site.kind, site.train) for index, site in enumerate(sites)
@@ -245,6 +246,7 @@ def about(run: Run, sites: Sequence[AboutSite], workplace: Workplace, threads: i
         task=AboutTask(name=task.name, classes=task.classes, regions=dict(task.regions)),
         sites=tuple(sites),
         network=run.study.network.name,
+        pretrained=workplace.pretrained,
         parameters=sum(workplace.weights[name].numel() for name in names),
         device=str(workplace.device),
         threads=threads,

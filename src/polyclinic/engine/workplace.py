@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from polyclinic.federation.weights import Weights, flatten
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, statistics
+from polyclinic.networks.pretrained import load_pretrained
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Assignment:
     then: tuple[Finish, ...]
     network: str
     network_settings: dict[str, object]
+    pretrained: Path | None
     task: Task
     sites: tuple[SiteInfo, ...]
     training: TrainingSettings
@@ -65,8 +68,8 @@ class Assignment:
         """The stage with this name."""
         return next(stage for stage in self.stages if stage.name == name)
 
-    def network_from_seed(self) -> Segmenter:
-        """The network as every machine of the run starts with it."""
+    def first_network(self) -> tuple[Segmenter, str]:
+        """The network as every machine of the run starts with it, and what it has from a file."""
         with torch.random.fork_rng():
             torch.manual_seed(derive(self.seed, "network"))
             net = NETWORKS[self.network](
@@ -74,7 +77,8 @@ class Assignment:
                 classes=len(self.task.classes),
                 **self.network_settings,
             )
-            return self.method.adapt(net, self.sites)
+            told = str(load_pretrained(net, self.pretrained)) if self.pretrained else ""
+            return self.method.adapt(net, self.sites), told
 
     def shared(self, net: Segmenter) -> Names:
         """The weights that travel."""
@@ -99,7 +103,7 @@ class Workplace:
     def __init__(self, assignment: Assignment, device: torch.device) -> None:
         self.assignment = assignment
         self.device = device
-        net = assignment.network_from_seed()
+        net, self.pretrained = assignment.first_network()
         self.net = net.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.weights = flatten(self.net)
         self.initial = self.weights.copy()
@@ -158,6 +162,11 @@ class Workplace:
         cases = with_masks(getattr(data, split))
         rows, predicted = score(self.assignment.method, site, cases, metrics)
         return rows, cases, predicted
+
+    def opened(self, info: SiteInfo, data: SiteData, state: SiteState | None) -> Site:
+        """The site with the model it has, or with the first weights, to look at."""
+        method, number = self.assignment.method, self.assignment.rounds + 1
+        return self._site(info, data, method.settling(), Letter(), state, number)
 
     def _site(
         self,

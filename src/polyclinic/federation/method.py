@@ -18,13 +18,16 @@ from polyclinic.losses.supervised import segmentation_loss
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
 
+LENT = "lent"  # what a site's private weights are called on their way to others
+
 
 @dataclass(frozen=True)
 class Stage:
     """One exchange: a letter to each site, work there, the replies combined.
 
     In a ring the sites work one after another, and each reply is combined before the next site's
-    letter is written. After a settling stage a site keeps its whole network.
+    letter is written. After a settling stage a site keeps its whole network. In a lending stage
+    the sites' private weights leave them too, as extras called `lent/…`, to be handed on.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Stage:
     combine: Callable[[Server, Mapping[str, Letter]], None]
     ring: bool = False
     settles: bool = False
+    lends: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Method:
 
     pools: ClassVar[bool] = False  # trains on the images of all sites together
     weighting: ClassVar[str | None] = None  # where the method's algebra needs a certain one
+    shows_embeddings: ClassVar[bool] = False  # has pixels' embeddings worth a figure in the report
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
         """The network the method works with, made from the study's."""
@@ -126,6 +131,10 @@ class Method:
     def predict(self, site: Site, images: Tensor) -> Tensor:
         """Class probabilities (B×K×H×W) for normalised images, the network being in use."""
         return site.net(images).softmax(dim=1)
+
+    def attention_maps(self, site: Site, images: Tensor) -> Mapping[str, Tensor]:  # noqa: ARG002
+        """Maps (B×h×w, any scale) of where the network looks, by name; drawn in the report."""
+        return {}
 
 
 def plain_loss(site: Site, batch: Batch) -> Tensor:

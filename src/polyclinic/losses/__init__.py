@@ -10,6 +10,7 @@ from polyclinic.losses.supervised import (
     soft_dice,
 )
 from polyclinic.losses.tree import tree_energy, tree_filter
+from polyclinic.losses.virtual_classes import virtual_class_loss
 
 __all__ = [
     "LabelError",
@@ -23,4 +24,5 @@ __all__ = [
     "soft_dice",
     "tree_energy",
     "tree_filter",
+    "virtual_class_loss",
 ]

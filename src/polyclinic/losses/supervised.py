@@ -37,16 +37,21 @@ def soft_dice(
 
 
 def segmentation_loss(
-    logits: Tensor, label: Tensor, kind: str = "ce+dice", ignore: int = UNLABELLED
+    logits: Tensor,
+    label: Tensor,
+    kind: str = "ce+dice",
+    ignore: int = UNLABELLED,
+    *,
+    entropy_weight: float = 1.0,
 ) -> Tensor:
-    """Give cross entropy, squared soft Dice or their sum, all from one softmax."""
+    """Give weighted cross entropy, squared soft Dice or their sum, all from one softmax."""
     if kind not in KINDS:
         raise ValueError(f"unknown loss '{kind}', allowed: {', '.join(KINDS)}")
     log_probabilities, truth = _log_softmax(logits), _truth(label, logits, ignore)
     terms = kind.split("+")
     loss = logits.new_zeros((), dtype=truth.dtype)
     if "ce" in terms:
-        loss = loss + _cross_entropy(log_probabilities, truth)
+        loss = loss + entropy_weight * _cross_entropy(log_probabilities, truth)
     if "dice" in terms:
         loss = loss + _dice(log_probabilities.exp(), truth)
     return loss

@@ -1,18 +1,22 @@
 """The methods, one file each, and the finishing pieces that can follow any of them."""
 
 from polyclinic.federation.method import Finish, Method
+from polyclinic.methods.calibration import IGC
 from polyclinic.methods.centralized import Centralized
 from polyclinic.methods.ditto import Ditto
 from polyclinic.methods.fedala import FedALA
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.methods.fedbn import FedBN
+from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.fedicra import FedICRA
 from polyclinic.methods.fedlppa import FedLPPA
 from polyclinic.methods.fedrep import FedRep
 from polyclinic.methods.finetune import FineTune
 from polyclinic.methods.local import Local
 from polyclinic.methods.metafed import MetaFed
+from polyclinic.methods.pflfe import FCPFLFE, PFLFE
 from polyclinic.methods.scaffold import SCAFFOLD
+from polyclinic.methods.virtual_classes import VirtualClasses
 
 METHODS: dict[str, type[Method]] = {
     "local": Local,
@@ -26,6 +30,10 @@ METHODS: dict[str, type[Method]] = {
     "metafed": MetaFed,
     "fedicra": FedICRA,
     "fedlppa": FedLPPA,
+    "virtual-classes": VirtualClasses,
+    "pflfe": PFLFE,
+    "fc-pflfe": FCPFLFE,
+    "feddp": FedDP,
 }
 
-FINISHES: dict[str, type[Finish]] = {"finetune": FineTune}
+FINISHES: dict[str, type[Finish]] = {"finetune": FineTune, "igc": IGC}

@@ -42,7 +42,7 @@ class FedICRA(Method):
     tree: Weight = 0.1
     guides: Literal["projected", "features"] = "projected"
     crf: Weight = 0.1
-    uses: Uses = "trained"
+    uses: Uses = "blended"
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with a gate at its deepest map and guides beside its decoder."""

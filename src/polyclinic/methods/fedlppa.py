@@ -60,7 +60,7 @@ class FedLPPA(Method):
     pseudo_labels: Weight = 0.5
     least_share: Annotated[float, Field(ge=0, le=1)] = 0.7
     crf: Weight = 0.0
-    uses: Uses = "trained"
+    uses: Uses = "blended"
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with prompts, a gate at its head and a second decoder."""

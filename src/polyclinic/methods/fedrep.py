@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -21,6 +21,8 @@ class FedRep(Method):
     """
 
     head_share: Annotated[float, Field(ge=0)] = 0.4
+
+    shows_embeddings: ClassVar[bool] = True  # pFLFE's are compared with them
 
     def shares(self, net: Segmenter) -> Names:
         """All but the head."""

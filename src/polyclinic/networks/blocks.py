@@ -105,6 +105,32 @@ class DoubleConvEncoder(nn.Module):
         return maps
 
 
+class UpLevel(nn.Module):
+    """A decoder's level: `enlarged` enlarges the map below, `combine` joins it to the map beside.
+
+    An `attention` that is set here sees both maps, the enlarged one first, and what it gives takes
+    the place of the enlarged one; `widths` are the channels of the two.
+    """
+
+    combine: nn.Module
+
+    def __init__(self, enlarged: int, beside: int) -> None:
+        super().__init__()
+        self.widths = (enlarged, beside)
+        self.attention: nn.Module | None = None
+
+    def forward(self, below: Tensor, beside: Tensor) -> Tensor:
+        """Give a map of the size and channels of the one beside."""
+        enlarged = self.enlarged(below)
+        if self.attention is not None:
+            enlarged = self.attention(enlarged, beside)
+        return self.combine(beside, enlarged)
+
+    def enlarged(self, below: Tensor) -> Tensor:
+        """Give the map below in the size of the one beside."""
+        raise NotImplementedError
+
+
 class UpDecoder(nn.Module):
     """Levels that each enlarge the map below and combine it with the encoder's map beside it."""
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from polyclinic.networks.blocks import DoubleConv, DoubleConvEncoder, UpDecoder, Width
+from polyclinic.networks.blocks import DoubleConv, DoubleConvEncoder, UpDecoder, UpLevel, Width
 from polyclinic.networks.contract import Segmenter
 
 relu = partial(nn.ReLU, inplace=True)
@@ -29,14 +29,14 @@ class ClassicUNet(Segmenter):
         )
 
 
-class UpBlock(nn.Module):
+class UpBlock(UpLevel):
     """Enlarge and narrow the map below in one step and combine it with the map beside."""
 
     def __init__(self, below: int, beside: int) -> None:
-        super().__init__()
+        super().__init__(beside, beside)
         self.enlarge = nn.ConvTranspose2d(below, beside, kernel_size=2, stride=2)
         self.combine = DoubleConv(beside, beside, relu, beside=beside)
 
-    def forward(self, below: Tensor, beside: Tensor) -> Tensor:
-        """Give a map of the size and channels of the one beside."""
-        return self.combine(beside, self.enlarge(below))
+    def enlarged(self, below: Tensor) -> Tensor:
+        """Give the map below with the size and channels of the one beside."""
+        return self.enlarge(below)

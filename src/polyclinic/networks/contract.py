@@ -43,10 +43,14 @@ class Segmenter(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Give logits (batch × classes × height × width) for images of any divisible size."""
+        return cast(Tensor, self.head(self.embed(images)))
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Give the map that the head turns into logits: the decoder's last."""
         self.check(images)
         # `to` also gives one-channel images the strides that keep all later maps channels-last.
         features = self.encoder(images.to(memory_format=torch.channels_last))
-        return cast(Tensor, self.head(self.decoder(features)[-1]))
+        return cast(Tensor, self.decoder(features)[-1])
 
     def check(self, images: Tensor) -> None:
         """Refuse images with the wrong number of dimensions or channels or an odd size."""
@@ -55,10 +59,14 @@ class Segmenter(nn.Module):
             raise ImageError(f"network '{self.name}' cannot take these images: {'; '.join(wrong)}")
 
     def parts(self) -> dict[str, Names]:
-        """Publish the named parts: each direct sub-module, and the norm layers across them."""
-        return {name: under(self, name) for name, _ in self.named_children()} | {
-            "norms": norms(self)
-        }
+        """Publish the named parts: each direct sub-module, its own parts, and the norm layers."""
+        parts = {"norms": norms(self)}
+        for path, module in self.named_children():
+            parts[path] = under(self, path)
+            inner: dict[str, Names] = getattr(module, "parts", dict)()
+            for name, names in inner.items():
+                parts[name] = frozenset(f"{path}.{each}" for each in names)
+        return parts
 
     def _mistakes(self, shape: torch.Size) -> list[str]:
         if len(shape) != 4:

@@ -49,6 +49,10 @@ class GatedSegmenter(Segmenter):
         """Give logits (batch × classes × height × width)."""
         return self.look(images).logits
 
+    def embed(self, images: Tensor) -> Tensor:
+        """Give the decoder's last map."""
+        return self.look(images).maps[-1]
+
     def look(self, images: Tensor) -> Sight:
         """Give the logits and what was seen on the way to them."""
         self.check(images)

@@ -131,6 +131,10 @@ class PromptedSegmenter(Segmenter):
         """Give the logits (batch × classes × height × width) of the main decoder."""
         return self._main(self._features(images))
 
+    def embed(self, images: Tensor) -> Tensor:
+        """Give the main decoder's last map, behind its gate."""
+        return self._last(self._features(images))
+
     def both(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Give the logits of the main and of the second decoder."""
         features = self._features(images)
@@ -147,5 +151,8 @@ class PromptedSegmenter(Segmenter):
         return [*features[:-1], torch.cat((deepest, context), 1)]
 
     def _main(self, features: list[Tensor]) -> Tensor:
+        return self.head(self._last(features))
+
+    def _last(self, features: list[Tensor]) -> Tensor:
         last = self.decoder(features)[-1]
-        return self.head(last if self.gate is None else self.gate(last, features[-1]))
+        return last if self.gate is None else self.gate(last, features[-1])

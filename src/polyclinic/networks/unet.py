@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from polyclinic.networks.blocks import DoubleConv, DoubleConvEncoder, UpDecoder, Width
+from polyclinic.networks.blocks import DoubleConv, DoubleConvEncoder, UpDecoder, UpLevel, Width
 from polyclinic.networks.contract import Segmenter
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
@@ -43,17 +43,16 @@ class UNet(Segmenter):
         )
 
 
-class UpBlock(nn.Module):
+class UpBlock(UpLevel):
     """Narrow the map below, enlarge it twofold and combine it with the map beside."""
 
     def __init__(self, below: int, beside: int) -> None:
-        super().__init__()
+        super().__init__(beside, beside)
         self.narrow = nn.Conv2d(below, beside, kernel_size=1)
         self.combine = DoubleConv(beside, beside, leaky, beside=beside)
 
-    def forward(self, below: Tensor, beside: Tensor) -> Tensor:
-        """Give a map of the size and channels of the one beside."""
-        enlarged = functional.interpolate(
+    def enlarged(self, below: Tensor) -> Tensor:
+        """Give the map below with the size and channels of the one beside."""
+        return functional.interpolate(
             self.narrow(below), scale_factor=2, mode="bilinear", align_corners=True
         )
-        return self.combine(beside, enlarged)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report import words
+from polyclinic.report.attention import attention_maps
 from polyclinic.report.costs import method_costs
 from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_terminal
 from polyclinic.report.figures.curves import loss_figure, site_figure, validation_figure
 from polyclinic.report.figures.distributions import distribution_figure
 from polyclinic.report.figures.drawing import style
+from polyclinic.report.figures.embeddings import embedding_figures
 from polyclinic.report.figures.relations import relations
 from polyclinic.report.figures.traffic import traffic_figure
 from polyclinic.report.likeness import same_settings, warnings
@@ -91,6 +93,8 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
         "losses": loss_figure(comparison),
         "site_curves": site_figure(comparison),
         "relations": relations(comparison),
+        "embeddings": embedding_figures(comparison),
+        "attention": attention_maps(comparison),
         "distributions": _distributions(comparison),
         "examples": examples,
         "picture_width": picture_width(examples),

@@ -4,6 +4,7 @@ import base64
 import io
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 from polyclinic.report.measures import measure
 from polyclinic.report.reading import Comparison, MethodRuns, Run
@@ -53,6 +54,22 @@ def picture_width(examples: list[SiteExamples]) -> int:
     return max(96, min(200, (gallery - _RANKS) // columns - 10))
 
 
+def data_uri(path: Path) -> str:
+    """A picture, made smaller where it is large, ready for the source of an image."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            small = image.convert("RGB")
+    except (OSError, UnidentifiedImageError) as error:
+        raise RunError(f"cannot read the picture {path}: {error}") from error
+    small.thumbnail((_MOST_PIXELS, _MOST_PIXELS), Image.Resampling.LANCZOS)
+    target = io.BytesIO()
+    # Thin coloured contours need every chroma sample.
+    small.save(target, format="JPEG", quality=86, subsampling=0, optimize=True)
+    return "data:image/jpeg;base64," + base64.b64encode(target.getvalue()).decode()
+
+
 def _has_pictures(method: MethodRuns, sites: tuple[str, ...]) -> bool:
     return any(run.folder.pictures(site) for run in method.finished[:1] for site in sites)
 
@@ -71,7 +88,7 @@ def _example(comparison: Comparison, run: Run, site: str, rank: Rank) -> Example
     if not pictures:
         return None
     picture = pictures[0]
-    return Example(picture.case, _caption(comparison, run, picture), _data_uri(picture))
+    return Example(picture.case, _caption(comparison, run, picture), data_uri(picture.path))
 
 
 def _caption(comparison: Comparison, run: Run, picture: Picture) -> str:
@@ -85,18 +102,3 @@ def _caption(comparison: Comparison, run: Run, picture: Picture) -> str:
     ]
     known = [how.text(value) for value in values if value is not None]
     return f"{how.title} {' / '.join(known)}" if known else ""
-
-
-def _data_uri(picture: Picture) -> str:
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(picture.path) as image:
-            small = image.convert("RGB")
-    except (OSError, UnidentifiedImageError) as error:
-        raise RunError(f"cannot read the picture {picture.path}: {error}") from error
-    small.thumbnail((_MOST_PIXELS, _MOST_PIXELS), Image.Resampling.LANCZOS)
-    target = io.BytesIO()
-    # Thin coloured contours need every chroma sample.
-    small.save(target, format="JPEG", quality=86, subsampling=0, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(target.getvalue()).decode()

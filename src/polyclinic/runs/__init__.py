@@ -1,5 +1,6 @@
 """The run folder: its names, its writers and its readers; everything that outlives a process."""
 
+from polyclinic.runs.embeddings import Embedded, Moment, read_embeddings, write_embeddings
 from polyclinic.runs.files import RunError, clear_errors, replacing, write_atomic
 from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, RunFolder
 from polyclinic.runs.names import find_runs, run_path, slug
@@ -7,6 +8,7 @@ from polyclinic.runs.records import (
     About,
     AboutSite,
     AboutTask,
+    AttentionPicture,
     Finished,
     Picture,
     Rank,
@@ -22,7 +24,10 @@ __all__ = [
     "About",
     "AboutSite",
     "AboutTask",
+    "AttentionPicture",
+    "Embedded",
     "Finished",
+    "Moment",
     "Picture",
     "Rank",
     "RoundLine",
@@ -33,8 +38,10 @@ __all__ = [
     "Split",
     "clear_errors",
     "find_runs",
+    "read_embeddings",
     "replacing",
     "run_path",
     "slug",
     "write_atomic",
+    "write_embeddings",
 ]

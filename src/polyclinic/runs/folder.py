@@ -15,6 +15,7 @@ from polyclinic.runs.files import RunError, append_lines, clear_errors, complete
 from polyclinic.runs.lock import locked
 from polyclinic.runs.records import (
     About,
+    AttentionPicture,
     Finished,
     Picture,
     Rank,
@@ -166,6 +167,20 @@ class RunFolder:
             for rank in RANKS
             for path in sorted(folder.glob(f"{rank}-*.png"))
         ]
+
+    def embeddings_path(self, site: str) -> Path:
+        """Where the embeddings of some of a site's pixels are kept."""
+        return self.path / "embeddings" / f"{_file_name(site)}.csv"
+
+    def attention_path(self, site: str, name: str, case: str) -> Path:
+        """Where the picture of one map of attention over one of a site's test cases is kept."""
+        folder = self.path / "attention" / _file_name(site) / _file_name(case)
+        return folder / f"{_file_name(name)}.png"
+
+    def attention_pictures(self, site: str) -> list[AttentionPicture]:
+        """The pictures of attention of a site, case by case."""
+        paths = sorted((self.path / "attention" / _file_name(site)).glob("*/*.png"))
+        return [AttentionPicture(path.stem, path.parent.name, path) for path in paths]
 
 
 def _json_lines(records: Iterable[BaseModel]) -> str:

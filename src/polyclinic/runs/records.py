@@ -41,13 +41,17 @@ class AboutSite(_Record):
 
 
 class About(_Record):
-    """What was run, where and with which versions; `started` is a time in ISO 8601."""
+    """What was run, where and with which versions; `started` is a time in ISO 8601.
+
+    `pretrained` tells what the network took from a file of weights, where there was one.
+    """
 
     method: str
     seed: int
     task: AboutTask
     sites: tuple[AboutSite, ...]
     network: str
+    pretrained: str = ""
     parameters: int
     device: str
     threads: int
@@ -102,6 +106,14 @@ class Finished(_Record):
 
     chosen_round: int
     seconds: float
+
+
+class AttentionPicture(NamedTuple):
+    """A test case and where a network looked at it."""
+
+    name: str
+    case: str
+    path: Path
 
 
 class Picture(NamedTuple):

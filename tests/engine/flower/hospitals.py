@@ -17,9 +17,11 @@ from polyclinic.engine.study import TABLES, perform, runs_of, task_of
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import run_path
 from tests.engine.flower.grid import InProcessGrid
+from tests.federations import NEEDS
 
 TASK = "octa"
 SIDE = 32
+LARGER = {"feddp": ("task.resolution=64",)}  # at 32 attention has one place, queries no effect
 
 
 class Hospitals:
@@ -51,7 +53,8 @@ class Hospitals:
             'evaluation.metrics=["dice"]',
             "evaluation.pictures=false",
         )
-        return load_study(file, [*small, *overrides], TABLES)
+        needed = (*NEEDS.get(method, ()), *LARGER.get(method, ()))
+        return load_study(file, [*small, *needed, *overrides], TABLES)
 
     def site_file(self, name: str, extra: str = "", state: str = "state") -> SiteFile:
         file = self.folder / f"{name}.toml"

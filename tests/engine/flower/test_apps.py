@@ -63,7 +63,7 @@ def test_a_study_goes_through_both_apps(hospitals, monkeypatch):
     first = grid.answering[101].__self__
     grid.answering[101] = through_apps(first, socket_path(deep))
     settings = {"study": str(file), "runs": str(root), "resume": False, "fresh": False}
-    settings["coordinator"] = os.getpid()
+    settings |= {"insecure": False, "coordinator": os.getpid()}
     server_app(grid, context(**settings, attempt="one"))
     told = Told(events_file(root, study))
     lines = told.news()
@@ -84,8 +84,9 @@ def test_an_error_that_nobody_foresaw_is_told_with_its_kind(hospitals):
     file = hospitals.folder / "hosted.toml"
     file.write_text(to_toml(study))
     settings = {"study": str(file), "runs": str(hospitals.folder / "runs"), "attempt": "one"}
+    settings |= dict.fromkeys(("resume", "fresh", "insecure"), False)
     with pytest.raises(AttributeError):
-        server_app(None, context(**settings, resume=False, fresh=False, coordinator=os.getpid()))
+        server_app(None, context(**settings, coordinator=os.getpid()))
     events = Told(events_file(hospitals.folder / "runs", study)).news()
     assert events[-1]["error"].startswith("AttributeError")
 

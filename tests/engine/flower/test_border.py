@@ -47,6 +47,25 @@ def test_everything_beyond_the_limits_is_told_at_once(border, study):
         assert words in str(told.value)
 
 
+def test_budgets_inside_a_method_s_settings_count_too(border, study):
+    wanted = study("feddp", "method.calibration.iterations=7")
+    border(iterations=7).check_study(wanted, 5, ["encoder.a"])
+    with pytest.raises(
+        BorderClosed, match=r"feddp\.calibration\.iterations = 7 is more than the 6"
+    ):
+        border(iterations=6).check_study(wanted, 5, ["encoder.a"])
+
+
+def test_lending_is_refused_before_anything_is_trained(border, study):
+    border().check_study(study(), 5, ["encoder.a"], lends=True)
+    strict = border({"clip": 1.0, "noise": 1.0}, extras=("control",))
+    strict.check_study(study(), 5, ["encoder.a"])
+    with pytest.raises(BorderClosed) as told:
+        strict.check_study(study(), 5, ["encoder.a"], lends=True)
+    assert "private weights are to be lent, and of extras only control may leave" in str(told.value)
+    assert "cannot run with privacy: private weights are to be lent" in str(told.value)
+
+
 def test_letters_may_carry_only_what_is_allowed(border):
     letter = Letter(weights(), {"control/a": torch.zeros(300000), "memory": torch.zeros(1)})
     border().check_letter(letter)

@@ -53,8 +53,16 @@ def test_a_superlink_that_is_there_is_joined(host, said):
 
 def test_a_superlink_that_does_not_start_is_given_up(host, monkeypatch):
     monkeypatch.setattr(coordinator, "START_UP", 0.0)
-    with pytest.raises(RunError, match="did not start"), host.open():
+    with pytest.raises(RunError, match=r"answers on .*; see .*superlink\.log"), host.open():
         pass
+
+
+def test_a_superlink_that_went_away_is_waited_for_but_not_for_ever(
+    hospitals, host, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(coordinator, "START_UP", 0.5)
+    with pytest.raises(RunError, match=rf"no SuperLink answers on 127\.0\.0\.1:{host.file.port}$"):
+        host.run(hospitals.study(), tmp_path / "runs", resume=False, fresh=False, watch=silent)
 
 
 def test_a_site_without_a_key_is_named_before_anything_starts(hospitals, tmp_path, said):
@@ -161,7 +169,10 @@ def test_a_study_whose_process_died_is_taken_up_again(hospitals, host, tmp_path,
     (programs / "flwr").write_text(text)
     (programs / "flwr").chmod(0o700)
     host.environment["PATH"] = str(programs)
-    host.run(study, tmp_path / "runs", resume=False, fresh=True, watch=silent)
+    with socket.socket() as door:
+        door.bind((host.file.host, host.file.port))
+        door.listen()
+        host.run(study, tmp_path / "runs", resume=False, fresh=True, watch=silent)
     first, second = json.loads(notes.read_text())
     assert (first["fresh"], first["resume"]) == (True, False)
     assert (second["fresh"], second["resume"]) == (False, True)

@@ -134,6 +134,14 @@ def test_a_restarted_worker_goes_on_as_if_nothing_had_happened(desk, hospitals):
     assert torch.equal(expected.weights.flat, again.weights.flat)
 
 
+def test_lending_private_weights_is_refused_at_hello_where_their_part_may_not_leave(hospitals):
+    study = hospitals.study("pflfe", then='{name = "igc", iterations = 1}')
+    (strict,) = hospitals.desks('parts = ["encoder"]\n')
+    assert "refused" not in strict.answer(hello(hospitals.study("pflfe"))).about
+    refused = strict.answer(hello(study)).about["refused"]
+    assert "weights of the part 'decoder' may not leave" in refused
+
+
 def test_what_the_site_does_not_allow_is_refused_before_and_at_work(hospitals):
     (strict,) = hospitals.desks("iterations = 1\n")
     study = hospitals.study()

@@ -3,24 +3,21 @@
 One deployment is kept alive for all of these; `make test-federation` runs them.
 """
 
-import json
 import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 from polyclinic.config.coordinator_file import load_coordinator_file
 from polyclinic.engine.flower.coordinator import Coordinator
 from polyclinic.engine.flower.ledger import Ledger
-from polyclinic.engine.tensors import load_tensors
+from polyclinic.engine.flower.processes import alive
 from polyclinic.methods import METHODS
 from polyclinic.runs import RunFolder, run_path
-from tests.engine.flower.deployment import Federation, wait_until
+from tests.engine.flower.deployment import Federation, descendants, wait_until
 from tests.engine.flower.hospitals import Hospitals
-from tests.federations import equal
 
 TOGETHER = [
     name
@@ -28,6 +25,7 @@ TOGETHER = [
     if name in METHODS
 ]
 QUICK = ("federation.rounds=1", "evaluation.every=0", "evaluation.choose=last")
+HASTY = ("engine.name=flower", "engine.deadline=60", "engine.patience=20")
 PATIENT = ("engine.name=flower", "engine.deadline=240", "engine.patience=30")
 
 
@@ -49,7 +47,7 @@ def test_a_study_through_real_processes_gives_the_same_bits(tmp_path):
             host.run(study, tmp_path / "runs", **settings)
     finally:
         federation.close()
-    check_equal(federation, study)
+    federation.check_equal(study)
     for name in hospitals.names:
         ledger = Ledger(federation.state(name) / "ledger.jsonl")
         assert ledger.mistakes() == []
@@ -72,7 +70,7 @@ def test_methods_are_bit_equal_through_real_processes(federation, method):
     study = federation.hospitals.study(method, "federation.rounds=2", *QUICK[1:])
     text = federation.serve(study)
     assert "report:" in text
-    check_equal(federation, study)
+    federation.check_equal(study)
 
 
 @pytest.mark.federation
@@ -82,9 +80,9 @@ def test_a_site_killed_in_a_round_rejoins_later(federation):
     )
     victim = federation.hospitals.names[0]
     server = federation.start_server(study)
-    wait_until(lambda: rounds_done(federation, study) >= 1)
+    wait_until(lambda: federation.rounds_done(study) >= 1)
     federation.kill(victim)
-    wait_until(lambda: rounds_done(federation, study) >= 2, 400)
+    wait_until(lambda: federation.rounds_done(study) >= 2)
     federation.start_site(victim)
     assert server.wait(900) == 0, federation.log("server")
     run = RunFolder(federation.hospitals.run_folder(study))
@@ -100,53 +98,110 @@ def test_a_worker_that_dies_alone_is_started_again(federation):
     )
     victim = federation.hospitals.names[1]
     server = federation.start_server(study)
-    wait_until(lambda: "work fit" in federation.log(victim).rpartition("worker ended")[2], 200)
-    os.kill(worker_of(federation, victim), signal.SIGKILL)
+    wait_until(lambda: "work fit" in federation.log(victim).rpartition("worker ended")[2])
+    os.kill(federation.worker(victim), signal.SIGKILL)
     assert server.wait(900) == 0, federation.log("server")
-    check_equal(federation, study)
+    federation.check_equal(study)
 
 
 @pytest.mark.federation
 def test_a_killed_superlink_comes_back_and_the_study_goes_on(federation):
+    """First the SuperLink alone, then with all its programs, the study's own process among them."""
     study = federation.hospitals.study("fedbn", *QUICK[1:], *PATIENT, "federation.rounds=3")
     server = federation.start_server(study)
-    wait_until(lambda: rounds_done(federation, study) >= 1)
+    wait_until(lambda: federation.rounds_done(study) >= 1)
+    federation.kill("superlink", alone=True)
+    time.sleep(5)
+    federation.start_superlink()
+    wait_until(lambda: federation.rounds_done(study) >= 2)
     federation.kill("superlink")
     time.sleep(5)
     federation.start_superlink()
     assert server.wait(900) == 0, federation.log("server")
-    check_equal(federation, study)
+    federation.check_equal(study)
 
 
 @pytest.mark.federation
-def test_a_killed_coordinator_resumes_at_its_last_round(federation):
+def test_a_killed_study_or_coordinator_goes_on_from_its_last_round(federation):
+    """First the study's own process, which the coordinator starts again, then the coordinator."""
     study = federation.hospitals.study("fedbn", *QUICK[1:], *PATIENT, "federation.rounds=3")
     federation.start_server(study)
-    wait_until(lambda: rounds_done(federation, study) >= 1)
-    os.kill(app_of(federation, study), signal.SIGKILL)
+    wait_until(lambda: federation.rounds_done(study) >= 1)
+    first = federation.app(study)
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: federation.rounds_done(study) >= 2)
+    assert "the study's process died" in federation.log("server")
+    second = federation.app(study)
+    assert second != first
     federation.kill("server")
-    federation.serve(study, "--resume", seconds=900)
-    check_equal(federation, study)
+    wait_until(lambda: not alive(second), 30)
+    federation.serve(study, "--resume")
+    federation.check_equal(study)
     done = RunFolder(federation.hospitals.run_folder(study)).rounds()
-    assert len([line for line in done if line.round == 1]) == 4
+    assert [len([line for line in done if line.round == number]) for number in (1, 2)] == [4, 4]
 
 
 @pytest.mark.federation
-def test_a_site_slower_than_the_deadline_is_left_out(federation):
-    slow = federation.hospitals.names[2]
-    study = federation.hospitals.study(
-        "fedavg", *QUICK, "engine.name=flower", "engine.deadline=45", "engine.patience=20"
-    )
-    server = federation.start_server(study)
-    wait_until(lambda: "begun" in events_text(federation, study))
-    os.kill(worker_of(federation, slow), signal.SIGSTOP)
+def test_a_killed_coordinator_leaves_nothing_running_and_knows_its_keys_again(tmp_path):
+    """With a SuperLink of its own, and the note of the keys it has let in lost."""
+    hospitals = Hospitals(tmp_path, sites=2)
+    federation = Federation(hospitals)
+    study = hospitals.study("fedbn", *QUICK[1:], *PATIENT, "federation.rounds=3")
     try:
-        server.wait(900)
+        server = federation.start_server(study)
+        for name in hospitals.names:
+            federation.start_site(name)
+        wait_until(lambda: federation.rounds_done(study) >= 1)
+        started = descendants(server.pid)
+        for program in ("flower-superlink", "flower-superexec", "flwr-serverapp"):
+            assert any(program in command for command in started.values())
+        server.kill()
+        server.wait()
+        wait_until(lambda: not any(map(alive, started)), 90)
+        load_coordinator_file(federation.coordinator).state.joinpath("registered.json").unlink()
+        federation.serve(study, "--resume")
     finally:
-        os.kill(worker_of(federation, slow), signal.SIGCONT)
-    text = federation.log("server") + events_text(federation, study)
-    assert slow in text
-    assert "did not answer within 45 seconds" in text
+        federation.close()
+    federation.check_equal(study)
+
+
+@pytest.mark.federation
+def test_a_site_slower_than_the_deadline_is_left_out_and_rejoins(federation):
+    slow = federation.hospitals.names[2]
+    study = federation.hospitals.study("fedbn", *QUICK[1:], *HASTY, "federation.rounds=2")
+    server = federation.start_server(study)
+    wait_until(lambda: federation.rounds_done(study) >= 0)
+    worker = federation.worker(slow)
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        wait_until(lambda: federation.rounds_done(study) >= 1)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    assert server.wait(900) == 0, federation.log("server")
+    assert federation.missed(study) == {(1, "fit", slow): "it did not answer within 60 seconds"}
+
+
+@pytest.mark.federation
+def test_no_reply_at_all_stops_the_study_which_is_resumed_later(federation):
+    hospitals = federation.hospitals
+    study = hospitals.study("fedbn", *QUICK[1:], *HASTY, "federation.rounds=2")
+    server = federation.start_server(study)
+    wait_until(lambda: federation.rounds_done(study) >= 1)
+    workers = [federation.worker(name) for name in hospitals.names]
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)
+    try:
+        assert server.wait(900) == 2
+    finally:
+        for worker in workers:
+            os.kill(worker, signal.SIGCONT)
+    text = " ".join(federation.log("server").split())
+    assert "only 0 of 4 sites answered in round 2, stage fit, and 2 are needed" in text
+    for name in hospitals.names:
+        assert f"{name}: it did not answer within 60 seconds" in text
+    assert not RunFolder(hospitals.run_folder(study)).finished
+    federation.serve(study, "--resume")
+    federation.check_equal(study)
 
 
 @pytest.mark.federation
@@ -175,58 +230,13 @@ def test_an_exception_at_a_site_reaches_the_coordinator_without_paths_or_cases(f
     site = federation.deployment.site(victim)
     image = next((site / "data" / "images").iterdir())
     content = image.read_bytes()
-    os.kill(worker_of(federation, victim), signal.SIGKILL)  # it has read the pictures already
+    os.kill(federation.worker(victim), signal.SIGKILL)  # it has read the pictures already
     image.write_bytes(b"no picture")
     study = federation.hospitals.study("fedavg", *QUICK, *PATIENT)
     server = federation.start_server(study)
-    assert server.wait(300) == 2
+    assert server.wait(900) == 2
     image.write_bytes(content)
     text = federation.log("server")
     assert f"{victim}: it refused:" in text
     assert image.stem not in text
     assert str(site) not in text.rpartition("it refused:")[2]
-
-
-def check_equal(federation, study) -> None:
-    """The weights of all sites, and the server's, against a run of the local engine."""
-    hospitals = federation.hospitals
-    here = hospitals.run_locally(study)
-    there = hospitals.run_folder(study)
-    server = load_tensors(there / "weights" / "server.safetensors")[0]
-    assert equal(server, load_tensors(here / "weights" / "server.safetensors")[0])
-    for name in hospitals.names:
-        label, seed = study.method[0].label, study.seeds[0]
-        folder = run_path(federation.state(name) / "runs", study.name, label, seed)
-        model = load_tensors(folder / "weights" / f"{name}.safetensors")[0]
-        assert equal(model, load_tensors(here / "weights" / f"{name}.safetensors")[0])
-        assert not (there / "weights" / f"{name}.safetensors").exists()
-
-
-def events_text(federation, study) -> str:
-    folder = federation.hospitals.run_folder(study).parent.parent
-    file = folder / "events.jsonl"
-    return file.read_text() if file.exists() else ""
-
-
-def rounds_done(federation, study) -> int:
-    text = events_text(federation, study)
-    return max(
-        (json.loads(x)["done"]["round"] for x in text.splitlines() if '"done"' in x), default=-1
-    )
-
-
-def app_of(federation, study) -> int:
-    return json.loads(events_text(federation, study).splitlines()[0])["begun"]
-
-
-def worker_of(federation, name: str) -> int:
-    """The process of a site's worker: the child of `polyclinic site` with its file."""
-    file = str(federation.deployment.site(name) / "SITE.toml")
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_text().split("\0")
-        except OSError:
-            continue
-        if "polyclinic.engine.flower.worker" in words and file in words:
-            return int(folder.name)
-    raise AssertionError(f"{name} has no worker")

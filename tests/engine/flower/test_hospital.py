@@ -73,6 +73,15 @@ def test_a_program_that_ends_is_started_again_after_longer_and_longer_pauses():
     kept.stop()
 
 
+def test_a_program_does_not_hear_signals_that_are_meant_for_this_one():
+    """Ctrl-C goes to a whole group of processes."""
+    process = start((sys.executable, "-c", "import time; time.sleep(60)"), os.environ)
+    try:
+        assert os.getpgid(process.pid) != os.getpgid(0)
+    finally:
+        end(process)
+
+
 def test_a_program_that_does_not_listen_is_ended_all_the_same(monkeypatch):
     monkeypatch.setattr("polyclinic.engine.flower.processes.GRACE", 0.5)
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True)"

@@ -14,6 +14,7 @@ from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import RoundLine, RunError, RunFolder
 from tests.engine.flower.grid import InProcessGrid
 from tests.engine.flower.hospitals import Hospitals
+from tests.engine.flower.spoilers import SPOILERS, answered, nan, shortened, transposed
 from tests.federations import equal
 
 FAST = (
@@ -58,62 +59,11 @@ def missed(run: RunFolder):
     }
 
 
-def one_array(parcel, change):
-    name = next(iter(parcel.arrays))
-    return replace(parcel, arrays={**parcel.arrays, name: change(parcel.arrays[name])})
-
-
-def renamed(parcel):
-    name, *others = parcel.arrays
-    about = {
-        **parcel.about["letter"],
-        "weights": ["nonsense", *parcel.about["letter"]["weights"][1:]],
-    }
-    arrays = {"weights/nonsense": parcel.arrays[name], **{n: parcel.arrays[n] for n in others}}
-    return replace(parcel, about={**parcel.about, "letter": about}, arrays=arrays)
-
-
-def shortened(parcel):
-    letter = {**parcel.about["letter"], "weights": parcel.about["letter"]["weights"][1:]}
-    arrays = dict(list(parcel.arrays.items())[1:])
-    return replace(parcel, about={**parcel.about, "letter": letter}, arrays=arrays)
-
-
-def nan(blob):
-    return replace(blob, data=b"\x00\x00\xc0\x7f" + blob.data[4:])
-
-
-def transposed(blob):
-    return replace(blob, shape=blob.shape[::-1])
-
-
-def as_integers(blob):
-    return Blob("int32", blob.shape, blob.data)
-
-
-def without_numbers(parcel):
-    letter = {**parcel.about["letter"], "numbers": {}}
-    return replace(parcel, about={**parcel.about, "letter": letter})
-
-
-def answered(parcel, **changes):
-    answer = {**parcel.about["answer"], **changes}
-    return replace(parcel, about={**parcel.about, "answer": answer})
-
-
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda p: one_array(p, nan), "values that are not numbers"),
-        (lambda p: one_array(p, transposed), "another shape"),
-        (lambda p: one_array(p, as_integers), "are of type int32"),
-        (lambda p: one_array(p, lambda blob: replace(blob, data=b"")), "0 bytes"),
-        (renamed, "weights that are not shared: nonsense"),
-        (shortened, "differ from the other sites' in name or shape"),
-        (without_numbers, "how many images and steps"),
-        (lambda p: answered(p, number=7), "answered for round 7"),
+        *SPOILERS.values(),
         (lambda p: answered(p, loss="low"), "no answer that this version understands"),
-        (lambda p: replace(p, about={**p.about, "site": "elsewhere"}), "under another name"),
         (lambda p: replace(p, about={"site": p.about["site"]}), "no answer"),
         (lambda p: replace(p, about={"broken": "odd"}), "cannot be read"),
     ],
@@ -134,6 +84,15 @@ def test_a_site_that_answers_nonsense_is_left_out_of_the_round_by_name(
     assert all(torch.isfinite(tensor).all() for tensor in server.values())
 
 
+def test_a_difference_of_another_shape_is_noticed(hospitals, grid):
+    spoiling(grid, 101, transposed)
+    study = hospitals.study("fedavg", *ONCE, "engine.encoding=difference")
+    hospitals.run_with(grid, study)
+    run = RunFolder(hospitals.run_folder(study))
+    assert "a difference of another shape" in missed(run)[1, "fit", hospitals.names[0]]
+    assert run.finished
+
+
 def test_extras_of_another_shape_are_noticed(hospitals, grid):
     def flatten(parcel):
         name = next(n for n, b in parcel.arrays.items() if n[:3] == "ext" and len(b.shape) > 1)
@@ -152,7 +111,7 @@ def test_extras_of_another_shape_are_noticed(hospitals, grid):
 def test_a_round_without_a_quorum_stops_the_study_and_is_resumed(hospitals, desks, grid):
     study = hospitals.study("fedbn", *FAST)
     spoiling(grid, 101, shortened, lambda ask: ask.get("number") == 2)
-    spoiling(grid, 102, lambda p: one_array(p, nan), lambda ask: ask.get("number") == 2)
+    spoiling(grid, 102, nan, lambda ask: ask.get("number") == 2)
     with pytest.raises(TooFewSites) as told:
         hospitals.run_with(grid, study)
     assert "only 1 of 3 sites answered in round 2, stage fit, and 2 are needed" in str(told.value)
@@ -168,7 +127,7 @@ def test_a_round_without_a_quorum_stops_the_study_and_is_resumed(hospitals, desk
 def test_no_reply_at_all_is_an_error_not_a_finished_round(hospitals, grid):
     study = hospitals.study("fedavg", *ONCE, "engine.quorum=0.01")
     for place in list(grid.answering):
-        spoiling(grid, place, lambda p: one_array(p, nan), lambda ask: ask["kind"] == "work")
+        spoiling(grid, place, nan, lambda ask: ask["kind"] == "work")
     with pytest.raises(TooFewSites, match="only 0 of 3 sites"):
         hospitals.run_with(grid, study)
     assert not RunFolder(hospitals.run_folder(study)).finished
@@ -213,7 +172,7 @@ def test_a_reply_that_comes_too_late_does_not_move_the_site_on(hospitals, grid):
 
 def test_a_ring_goes_on_without_a_missing_site(hospitals, grid):
     study = hospitals.study("metafed", *ONCE)
-    spoiling(grid, 102, lambda p: one_array(p, nan))
+    spoiling(grid, 102, nan)
     hospitals.run_with(grid, study)
     run = RunFolder(hospitals.run_folder(study))
     assert list(missed(run)) == [(1, "fit", hospitals.names[1])]
@@ -247,6 +206,15 @@ def test_a_site_that_never_comes_is_named(hospitals, grid):
     study = hospitals.study("fedavg", *FAST)
     with pytest.raises(RunError, match=f"{hospitals.names[2]}: it could not be reached"):
         hospitals.run_with(grid, study)
+
+
+def test_sites_without_keys_are_believed_only_where_nothing_is_secure(hospitals, grid):
+    grid.registered.clear()
+    study = hospitals.study("fedavg", *ONCE)
+    with pytest.raises(RunError, match="it could not be reached"):
+        hospitals.run_with(grid, study)
+    hospitals.run_with(grid, study, insecure=True)
+    assert RunFolder(hospitals.run_folder(study)).finished
 
 
 def test_a_resumed_study_goes_on_without_a_site_that_is_away(hospitals, grid):

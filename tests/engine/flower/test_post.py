@@ -126,8 +126,32 @@ def test_two_machines_of_one_name_are_both_left_out(post):
     post.grid.answering[3] = named("north")
     post.grid.registered[3] = "north"
     answers = exchange(post, "north", "south")
-    assert isinstance(answers["north"], Trouble)
+    assert "more than one machine is connected under its name" in answers["north"].reason
     assert isinstance(answers["south"], Parcel)
+
+
+def test_machines_without_a_registered_name_get_nothing_where_names_are_proven(post):
+    heard = []
+    post.introduction = None
+    post.grid.answering[3] = lambda parcel: heard.append(parcel) or named("north")(parcel)
+    assert exchange(post, "north")["north"].about["got"] == {"for": "north"}
+    del post.grid.answering[1]
+    assert isinstance(exchange(post, "north")["north"], Trouble)
+    assert not heard
+
+
+def test_the_site_takes_part_again_once_its_double_is_gone(post, clock):
+    post.grid.answering[3] = named("north")
+    post.grid.registered[3] = "north"
+    clock.happenings.append((10, lambda: post.grid.answering.pop(3)))
+    assert isinstance(exchange(post, "north")["north"], Parcel)
+
+
+def test_unregistered_machines_of_one_name_are_left_out_too(post):
+    post.grid.registered.clear()
+    post.grid.answering[3] = named("north")
+    exchange(post, "south")  # all have said their names now
+    assert "more than one machine" in exchange(post, "north")["north"].reason
 
 
 def test_content_that_is_no_parcel_is_an_answer_but_a_broken_one(post):

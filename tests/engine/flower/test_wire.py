@@ -106,11 +106,13 @@ def test_what_an_encoding_cannot_hold_is_refused():
         (lambda p: p.about["letter"]["weights"].append("encoder.a"), "twice"),
         (lambda p: p.about["letter"].update(numbers={"images": "many"}), "not numbers"),
         (lambda p: p.about["letter"].update(numbers=None), "not numbers"),
+        (lambda p: p.about["letter"].update(numbers={"images": 10**400}), "too large"),
         (lambda p: p.about["letter"]["weights"].remove("encoder.a"), "does not name"),
         (lambda p: p.arrays.pop("weights/encoder.a"), "lacks weights/encoder.a"),
         (lambda p: p.arrays.update({"weights/head.d": Blob("object", (), b"x")}), "do not travel"),
         (lambda p: p.arrays.update({"weights/head.d": Blob("float32", (9,), b"x")}), "has 1 bytes"),
         (lambda p: p.arrays.update({"weights/head.d": Blob("float32", (-1,), b"")}), "0 bytes"),
+        (lambda p: p.arrays.update({"weights/head.d": Blob("int8", (0, 2**70), b"")}), "0 bytes"),
         (lambda p: p.arrays.update({"weights/head.d": Blob("int8", (), b"x")}), "of type int8"),
         (lambda p: p.about["letter"].update(scales={"head.d": 1.0}), "difference to nothing"),
     ],
@@ -120,6 +122,15 @@ def test_spoilt_letters_are_refused(spoil, words):
     spoil(parcel)
     with pytest.raises(ParcelError, match=words):
         unpack(parcel)
+
+
+def test_a_difference_of_another_shape_is_refused():
+    sent = letter()
+    parcel = journey(pack(sent, "difference", sent.weights))
+    spoilt = Blob("float16", (2, 2), parcel.arrays["weights/encoder.b"].data)
+    parcel.arrays.update({"weights/encoder.b": spoilt})
+    with pytest.raises(ParcelError, match=r"encoder\.b is a difference of another shape"):
+        unpack(parcel, sent.weights)
 
 
 def test_a_stream_that_ends_early_is_noticed():
@@ -143,6 +154,9 @@ def test_records_that_are_no_parcels_are_refused():
 
     good = saying(("weights/a", "int8", [4], 4))
     assert from_records(content(good)).arrays["weights/a"].data == b"1234"
+    untyped = from_records(content(saying(("weights/a", ["int8"], [4], 4))))
+    with pytest.raises(ParcelError, match="do not travel"):
+        untyped.arrays["weights/a"].check("weights/a")
     for wrong, words in [
         (RecordDict(), "not a parcel"),
         (RecordDict({"text": ConfigRecord({"json": "{}"})}), "not a parcel"),
@@ -150,10 +164,12 @@ def test_records_that_are_no_parcels_are_refused():
         (content(good, part="weights/b"), "does not say"),
         (content("{}"), "does not say"),
         (content("{"), "not JSON"),
+        (content("[" * 100_000), "not JSON"),
         (content("[]"), "not a table"),
         (content(saying(("weights/a", "int8", [2], 2))), "of which 2 are named"),
         (content(saying("nonsense")), "cannot be read"),
         (content(saying(("weights/a", "int8", None, 4))), "cannot be read"),
+        (content(saying(("weights/a", "int8", [float("inf")], 4))), "cannot be read"),
     ]:
         with pytest.raises(ParcelError, match=words):
             from_records(wrong)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,6 +14,7 @@ from polyclinic.config import Study
 from polyclinic.config.site_file import Permissions, PrivacySettings
 from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.federation.letter import Letter
+from polyclinic.federation.method import LENT
 from polyclinic.federation.weights import Weights
 
 
@@ -34,8 +35,10 @@ class Border:
         """The most bytes of a letter."""
         return int(self.allow.letter_megabytes * 2**20)
 
-    def check_study(self, study: Study, cases: int, shared: Iterable[str]) -> None:
-        """Refuse a run that goes beyond what this site allows."""
+    def check_study(
+        self, study: Study, cases: int, leaving: Iterable[str], *, lends: bool = False
+    ) -> None:
+        """Refuse a run that goes beyond what this site allows; `lends` tells of a lending stage."""
         (choice,) = study.method
         refused = []
         if not _fits(choice.name, self.allow.methods):
@@ -54,7 +57,9 @@ class Border:
                 f"there are {cases} training cases, and at least {self.allow.cases}"
                 " are needed to take part"
             )
-        refused += self._refused_parts(shared)
+        refused += self._refused_parts(leaving)
+        if lends:
+            refused += self._refused_lending()
         _refuse(refused)
 
     def check_letter(self, letter: Letter) -> None:
@@ -102,6 +107,21 @@ class Border:
             if not _fits(part, self.allow.parts)
         ]
 
+    def _refused_lending(self) -> list[str]:
+        """Why this site's private weights may not leave it, told before anything is trained."""
+        refused = []
+        if not _fits(LENT, self.allow.extras):
+            allowed = ", ".join(self.allow.extras)
+            refused.append(
+                f"private weights are to be lent, and of extras only {allowed} may leave"
+            )
+        if self.privacy is not None:
+            refused.append(
+                "the method cannot run with privacy: private weights are to be lent, which "
+                "clipping does not bound"
+            )
+        return refused
+
     def _refuse_unbounded(self, letter: Letter, received: Weights) -> None:
         """Say why a method cannot be blurred: something in its letters has no bound."""
         refused = []
@@ -131,8 +151,9 @@ def budgets(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
             yield f"{prefix}{key}", settings[key]
             break
     for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from budgets(value, f"{prefix}{key}.")
+        inner = vars(value) if is_dataclass(value) else value
+        if isinstance(inner, Mapping):
+            yield from budgets(inner, f"{prefix}{key}.")
 
 
 def _refuse(reasons: list[str]) -> None:

@@ -37,6 +37,7 @@ attempt = ""
 coordinator = 0
 resume = false
 fresh = false
+insecure = false
 """
 
 

@@ -89,6 +89,7 @@ class Coordinator:
                     "coordinator": os.getpid(),
                     "resume": resume or again,
                     "fresh": fresh and not again,
+                    "insecure": self.file.insecure,
                 }
             )
             if self._follow(Told(events_file(root, study)), name, runs, watch):
@@ -108,11 +109,18 @@ class Coordinator:
         command = commands.superlink(host, port, database, certificates)
         log = self.file.state / "superlink.log"
         self.superlink = Kept("the SuperLink", command, self.environment, self.say, log)
+        self._await_superlink()
+
+    def _await_superlink(self) -> None:
+        """Wait for a SuperLink that is just starting, or starting again."""
+        host, port = self.file.host, self.file.port
         end = time.monotonic() + START_UP
         while not listens(host, port):
             if time.monotonic() > end:
-                raise RunError(f"the SuperLink did not start on {host}:{port}; see {log}")
-            self.superlink.look()
+                log = f"; see {self.superlink.log}" if self.superlink else ""
+                raise RunError(f"no SuperLink answers on {host}:{port}{log}")
+            if self.superlink:
+                self.superlink.look()
             time.sleep(PAUSE)
 
     def _register(self) -> None:
@@ -138,6 +146,7 @@ class Coordinator:
             )
 
     def _submit(self, settings: Mapping[str, str | int | bool]) -> None:
+        self._await_superlink()
         bundle = write_bundle(self.file.state / "bundle")
         self._flower(commands.run(bundle, settings))
 

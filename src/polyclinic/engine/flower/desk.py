@@ -25,7 +25,7 @@ from polyclinic.engine.flower.asks import (
     Worked,
     read_ask,
 )
-from polyclinic.engine.flower.border import Border
+from polyclinic.engine.flower.border import Border, BorderClosed
 from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.engine.flower.parcel import Parcel, ParcelError
 from polyclinic.engine.flower.scrubbing import scrubbed
@@ -93,7 +93,6 @@ class Desk:
                 f"{self.site.allow.letter_megabytes:g} MB that this site allows"
             )
         ask = read_ask(parcel.about.get("ask"))
-        log.info("%s %s", ask.kind, getattr(ask, "stage", ""))
         if isinstance(ask, Hello):
             return self._welcome(ask)
         if isinstance(ask, Work):
@@ -105,7 +104,7 @@ class Desk:
         data = self._data(ask.study)
         about = about_site(data)
         workplace = self._open(ask.study, (about,)).workplace
-        self.border.check_study(study, len(data.train), workplace.shared)
+        self._check(study, len(data.train), workplace)
         scorable = len(with_masks(data.val))
         welcome = Welcome(about=about, scorable=scorable, version=version("polyclinic"))
         return self._sent(Parcel({"answer": welcome.model_dump()}), ask, {"stage": "hello"})
@@ -129,6 +128,7 @@ class Desk:
         )
         parcel = pack(reply, ask.encoding, letter.weights)
         parcel.about["answer"] = worked.model_dump()
+        log.info("trained for %.1f seconds with a mean loss of %.3f", visit.seconds, visit.loss)
         return self._sent(parcel, ask, {"round": ask.number, "stage": ask.stage, **facts})
 
     def _score(self, ask: Score, letter: Letter | None) -> Parcel:
@@ -157,6 +157,8 @@ class Desk:
         run = f"{study.name}, {choice.label}, seed {study.seeds[0]}"
         numbers = parcel.about.get("letter", {}).get("numbers", {})
         self.ledger.add(parcel, {"run": run, **facts, "numbers": numbers})
+        where = f"round {facts['round']}, {facts['stage']}" if "round" in facts else facts["stage"]
+        log.info("%s, %s: %.3f MB leave", run, where, parcel.nbytes / 1e6)
         return replace(parcel, about={"site": self.site.name, **parcel.about})
 
     def _case(self, ask: Work | Score) -> tuple[Case, SiteInfo]:
@@ -173,8 +175,13 @@ class Desk:
                 f"the server takes site {self.site.name} for another one than it is: it has "
                 f"{own[1]} training cases with labels of the kind {own[0]}"
             )
-        self.border.check_study(case.study, own[1], case.workplace.shared)
+        self._check(case.study, own[1], case.workplace)
         return case, info
+
+    def _check(self, study: Study, cases: int, workplace: Workplace) -> None:
+        lends = any(stage.lends for stage in workplace.assignment.stages)
+        leaving = workplace.everything if lends else workplace.shared
+        self.border.check_study(study, cases, leaving, lends=lends)
 
     def _state(self, case: Case, ask: Work | Score) -> SiteState | None:
         if ask.reads == NO_STATE:
@@ -202,7 +209,10 @@ class Desk:
         """The settings of a run, which a reader at the site finds in its state folder too."""
         file = self.site.state / "study.toml"
         write_atomic(file, text)
-        return load_study(file, [], TABLES)
+        study = load_study(file, [], TABLES)
+        if study.network.pretrained is not None:
+            raise BorderClosed("network.pretrained names a file, and a site opens none for a study")
+        return study
 
     def _read_data(self, text: str) -> SiteData:
         study = self._study(text)

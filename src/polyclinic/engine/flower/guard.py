@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 
 from polyclinic.engine.flower.bundle import differences
@@ -56,6 +58,7 @@ class Guard(MetaPathFinder):
 
 def main() -> None:  # pragma: no cover (in a process of its own)
     """Run the guarded program with the arguments of this one."""
+    Thread(target=_end_with_starter, daemon=True).start()
     sys.meta_path.insert(0, Guard(Path(os.environ["FLWR_HOME"]) / "apps"))
     (program,) = entry_points(group="console_scripts", name=GUARDED)
     program.load()()
@@ -72,3 +75,14 @@ def write_programs(folder: Path) -> Path:
         file.write_text(text)
         file.chmod(stat.S_IRWXU)
     return folder
+
+
+def _end_with_starter() -> None:  # pragma: no cover (in a process of its own)
+    """End this process with the one that started it.
+
+    Flower's own watch cannot wake a program that waits for a letter from a SuperNode that is gone.
+    """
+    starter = os.getppid()
+    while os.getppid() == starter:
+        time.sleep(2)
+    os._exit(1)

@@ -27,6 +27,7 @@ SIZES: Mapping[str, int] = {
 }
 """The types of values that travel, and their bytes."""
 
+LONGEST = 2**31  # values along one side of an array
 _HEAD = struct.Struct("<Q")  # the bytes of the text
 
 
@@ -47,7 +48,8 @@ class Blob:
         if self.dtype not in SIZES:
             raise ParcelError(f"{name} has values of type {self.dtype!r}, which do not travel")
         needed = math.prod(self.shape) * SIZES[self.dtype]
-        if min(self.shape, default=0) < 0 or needed != len(self.data):
+        sane = all(0 <= side < LONGEST for side in self.shape)
+        if not sane or needed != len(self.data):
             raise ParcelError(
                 f"{name} is said to be {self.dtype} of shape {list(self.shape)}, "
                 f"but has {len(self.data)} bytes"
@@ -92,7 +94,7 @@ def parse(text: str | bytes) -> dict[str, Any]:
     """The table that a JSON text is."""
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ParcelError(f"a parcel's text is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise ParcelError("a parcel's text is not a table")

@@ -22,6 +22,7 @@ KIND = "query"  # of all our messages, in Flower's words
 PAUSE = 0.5  # seconds between two looks into the letter box
 MARGIN = 60.0  # seconds that a message lives longer than anybody waits for its answer
 TRIES = 3  # how often a parcel is sent that does not arrive
+TWICE = "more than one machine is connected under its name"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Post:
 
     grid: Grid
     settings: EngineSettings
-    introduction: Parcel  # asks a machine without a registered name who it is
+    introduction: Parcel | None = None  # asks machines without a registered name who they are
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     names: dict[int, str] = field(default_factory=dict)  # what machines said they are called
@@ -61,9 +62,10 @@ class Post:
         end = self.clock() + self.settings.deadline
         progress = self.clock()
         while unsent or under_way:
-            reachable = self._reachable(end)
-            going = [site for site in unsent if site in reachable]
-            under_way |= self._push({reachable[site]: parcels[site] for site in going}, going, end)
+            machines = self._machines(end)
+            unsent |= {site: TWICE for site in unsent if len(machines.get(site, ())) > 1}
+            going = {s: machines[s][0] for s in unsent if len(machines.get(s, ())) == 1}
+            under_way |= self._push({going[site]: parcels[site] for site in going}, going, end)
             for site in going:
                 tries[site] += 1
                 del unsent[site]
@@ -83,26 +85,32 @@ class Post:
         for site in under_way.values():
             yield site, Trouble(f"it did not answer within {self.settings.deadline:g} seconds")
 
-    def _reachable(self, end: float) -> dict[str, int]:
-        """The machines that are connected, by site name; a name that two of them use is left out.
+    def _machines(self, end: float) -> dict[str, list[int]]:
+        """The machines that are connected, by site name.
 
-        A registered name is proven by the machine's key. Others are asked for theirs.
+        A registered name is proven by the machine's key. Where nothing is proven, machines are
+        asked for theirs; otherwise those without one get nothing.
         """
-        nodes = list(self.grid.get_nodes())
-        registered = {node.node_id: node.name for node in nodes if node.name}
-        nameless = [node.node_id for node in nodes if not node.name]
+        nodes = {node.node_id: node.name for node in self.grid.get_nodes()}
+        if self.introduction is not None:
+            nameless = [number for number, name in nodes.items() if not name]
+            self._ask_names(nameless, self.introduction, end)
+        found: dict[str, list[int]] = {}
+        for number, registered in nodes.items():
+            name = registered or self.names.get(number)
+            if name:
+                found.setdefault(name, []).append(number)
+        return found
+
+    def _ask_names(self, nameless: Iterable[int], introduction: Parcel, end: float) -> None:
+        """Note the names that machines have said since, and ask those that nobody has asked."""
         for text, answer in self._pull(self.asked):
             if isinstance(answer, Parcel):
                 self.names[int(text)] = str(answer.about.get("site", ""))
         known = {*self.names, *map(int, self.asked.values())}
         unknown = [number for number in nameless if number not in known]
-        parcels = dict.fromkeys(unknown, self.introduction)
+        parcels = dict.fromkeys(unknown, introduction)
         self.asked |= self._push(parcels, map(str, unknown), end)
-        named = {number: self.names[number] for number in nameless if number in self.names}
-        found: dict[str, list[int]] = {}
-        for number, name in {**named, **registered}.items():
-            found.setdefault(name, []).append(number)
-        return {name: numbers[0] for name, numbers in found.items() if len(numbers) == 1}
 
     def _push(
         self, parcels: Mapping[int, Parcel], senders: Iterable[str], end: float

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from polyclinic.engine.parents import end_with_parent
+
 SHORTEST, LONGEST = 1.0, 60.0  # seconds before a program is started again
 GRACE = 15.0  # seconds between asking a program to end and ending it
-_DIE_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
 
 
 @dataclass
@@ -64,7 +62,10 @@ def start(
         return subprocess.Popen(  # noqa: S603 (our own command lines)
             command,
             env=dict(environment),
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,
+            # Ctrl-C is for this process, which ends the program: a second signal would cut its
+            # farewell short, and Flower refuses a site that left without one for a minute.
+            process_group=0,
             stdin=subprocess.DEVNULL,
             stdout=words,
             stderr=words,
@@ -105,8 +106,3 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError as error:
         return not isinstance(error, ProcessLookupError)
-
-
-def _end_with_parent() -> None:  # pragma: no cover (in the new process)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGTERM)

@@ -60,10 +60,10 @@ def _blobs(part: str, data: bytes, entries: Any) -> Iterator[tuple[str, Blob]]:
     start = 0
     try:
         for name, dtype, shape, size in entries:
-            blob = Blob(dtype, tuple(map(int, shape)), data[start : start + size])
+            blob = Blob(str(dtype), tuple(map(int, shape)), data[start : start + size])
             start += len(blob.data)
             yield str(name), blob
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ParcelError(f"what {part} holds cannot be read: {error}") from error
     if start != len(data):
         raise ParcelError(f"{part} holds {len(data)} bytes, of which {start} are named")

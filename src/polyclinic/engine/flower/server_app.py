@@ -35,6 +35,7 @@ def main(grid: Grid, context: Context) -> None:
             grid,
             resume=bool(settings["resume"]),
             fresh=bool(settings["fresh"]),
+            insecure=bool(settings["insecure"]),
             watch=told.tell,
         )
     except Exception as error:

@@ -62,7 +62,9 @@ def unpack(parcel: Parcel, received: Weights | None = None) -> Letter:
         if name in scales:
             if received is None or name not in received:
                 raise ParcelError(f"{name} is a difference to nothing that was sent")
-            weights[name] = received[name] + weights[name].view_as(received[name]) * scales[name]
+            if tensor.shape != received[name].shape:
+                raise ParcelError(f"{name} is a difference of another shape than what was sent")
+            weights[name] = received[name] + weights[name] * scales[name]
     lossy = (torch.float16, torch.bfloat16)
     extras = {}
     for name in _names(about, "extras"):
@@ -124,4 +126,7 @@ def _numbers(about: Mapping[str, Any], group: str) -> dict[str, float]:
     values = table.values() if isinstance(table, dict) else [None]
     if not all(isinstance(each, int | float) for each in values):
         raise ParcelError(f"its {group} are not numbers")
-    return {name: float(value) for name, value in (table or {}).items()}
+    try:
+        return {name: float(value) for name, value in (table or {}).items()}
+    except OverflowError as error:
+        raise ParcelError(f"its {group} are too large") from error

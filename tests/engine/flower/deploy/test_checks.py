@@ -198,9 +198,9 @@ def test_a_study_that_asks_for_more_than_is_allowed_is_told(folder, coordinator)
     changed(folder, 'methods = ["fedavg", "fedbn"]', 'methods = ["fedb*"]')
     line = wrong(folder)["permissions"]
     assert "method fedavg; training.iterations = 20, allowed are 19" in line
-    told = json.loads(coordinator.published) | {"budgets": {"finetune.epochs": 11}}
+    told = json.loads(coordinator.published) | {"budgets": {"finetune.epochs": 21}}
     coordinator.published = json.dumps(told).encode()
-    assert "finetune.epochs = 11, allowed are 10" in wrong(folder)["permissions"]
+    assert "finetune.epochs = 21, allowed are 20" in wrong(folder)["permissions"]
 
 
 def test_data_are_checked_like_polyclinic_data_check(folder):

@@ -1,0 +1,61 @@
+"""polyclinic unseen: what the models of finished runs are worth to a site that took no part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from polyclinic.engine.unseen import UnseenScore
+
+
+def unseen(
+    site: Annotated[Path, typer.Argument(help="The folder of a site that took no part.")],
+    paths: Annotated[list[Path], typer.Argument(help="Folders of runs or of whole studies.")],
+    iterations: Annotated[
+        int | None,
+        typer.Option(min=0, help="Steps to train a private part; default: as in the run."),
+    ] = None,
+) -> None:
+    """Try the models of runs on a site that took no part: each, together, and tuned there."""
+    import torch
+
+    from polyclinic.cli.tables import CONSOLE
+    from polyclinic.config import SiteSettings
+    from polyclinic.data.load import load_federation
+    from polyclinic.engine.study import device_of, task_of
+    from polyclinic.engine.unseen import finished_run, try_models
+    from polyclinic.runs import RunFolder, find_runs
+
+    for path in find_runs(paths):
+        folder = RunFolder(path)
+        study = finished_run(folder).study
+        place = SiteSettings(name=site.name, folder=site.resolve())
+        (data,) = load_federation(
+            task_of(study), study.data, [place], splits_folder=path.parents[1] / "splits"
+        )
+        device = torch.device(device_of(study.engine.device))
+        rows = try_models(folder, data, device, iterations=iterations)
+        CONSOLE.print(_table(f"{study.method[0].label}, seed {study.seeds[0]}", data.name, rows))
+
+
+def _table(run: str, site: str, rows: list[UnseenScore]) -> Table:
+    from statistics import fmean
+
+    from rich.table import Table
+
+    metrics = list(dict.fromkeys(row.metric for row in rows))
+    table = Table(title=f"{run}: models at {site}, mean over cases and regions")
+    for heading in ("model", *metrics):
+        table.add_column(heading)
+    for model in dict.fromkeys(row.model for row in rows):
+        values = (
+            fmean(row.value for row in rows if (row.model, row.metric) == (model, metric))
+            for metric in metrics
+        )
+        table.add_row(model, *(f"{value:.4f}" for value in values))
+    return table

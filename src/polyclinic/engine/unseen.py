@@ -1,0 +1,145 @@
+"""A site that took no part: what the models of a finished run are worth to it.
+
+It tries every site's model, all of them together, and the shared weights with a private part that
+it trains on its own cases. Sites' models lie together only where the local engine ran.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from polyclinic.config import load_study
+from polyclinic.data.batches import in_order
+from polyclinic.data.cases import Batch, Cases, SiteData, with_masks
+from polyclinic.engine.states import SiteState
+from polyclinic.engine.study import TABLES, Run, assignment_of
+from polyclinic.engine.tensors import group, load_tensors
+from polyclinic.engine.workplace import Workplace
+from polyclinic.evaluation.scoring import score_cases
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.method import Method, plain_loss
+from polyclinic.federation.scoring import AT_ONCE
+from polyclinic.federation.server import SiteInfo
+from polyclinic.federation.site import Site
+from polyclinic.federation.weights import Weights
+from polyclinic.networks.parts import BATCH_NORMS, Names, parameters
+from polyclinic.runs import RunError, RunFolder, slug
+
+ENSEMBLE, TUNED = "ensemble", "tuned here"
+
+
+class UnseenScore(NamedTuple):
+    """One metric of one region of one of the site's test cases, by one model of the run."""
+
+    model: str
+    case: str
+    region: str
+    metric: str
+    value: float
+
+
+def try_models(
+    folder: RunFolder, data: SiteData, device: torch.device, *, iterations: int | None = None
+) -> list[UnseenScore]:
+    """Score a run's models on the site's test cases, and keep the table in the run folder.
+
+    The private part is trained for `iterations`, by default as long as a site of the run trained.
+    """
+    run = finished_run(folder)
+    workplace = Workplace(assignment_of(run, folder.about().sites), device)
+    task, cases = workplace.assignment.task, with_masks(data.test)
+    if not len(cases):
+        raise RunError(f"site {data.name} has no test cases with masks to try models on")
+    true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
+    rows = [
+        UnseenScore(model, *row)
+        for model, predicted in _predictions(folder, workplace, data, cases, iterations)
+        for row in score_cases(
+            predicted, true, cases.names, task.regions, spacing, run.study.evaluation.metrics
+        )
+    ]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([UnseenScore._fields, *rows])
+    folder.write_atomic(f"unseen-{slug(data.name)}.csv", text.getvalue())
+    return rows
+
+
+def finished_run(folder: RunFolder) -> Run:
+    """The run in a folder, with all its sites' models."""
+    if not folder.finished:
+        raise RunError(f"{folder.path} is not finished: its models are not there yet")
+    missing = [s.name for s in folder.about().sites if not folder.weights_path(s.name).exists()]
+    if missing:
+        raise RunError(
+            f"{folder.path} lacks the models of {', '.join(missing)}: across hospitals they stay "
+            "at the sites, so a site that took no part cannot try them"
+        )
+    study = load_study(folder.path / "study.toml", [], TABLES)
+    return Run(study.method[0], study.seeds[0], folder, study)
+
+
+def tune(site: Site, iterations: int | None) -> None:
+    """Train what is private on the site's own cases, with the letter's weights at rest."""
+    shared = site.letter.weights.names
+    site.load(site.letter.weights)
+    private = parameters(site.net) - shared
+    if not private:
+        return
+
+    def loss(site: Site, batch: Batch) -> Tensor:
+        rest(site.net, shared)
+        return plain_loss(site, batch)
+
+    steps = site.rounds * site.steps if iterations is None else iterations
+    replace(site, round=1, rounds=1).fit(loss, only=private, steps=steps, stream="tune")
+
+
+def rest(net: nn.Module, shared: Names) -> None:
+    """Let the norm layers whose statistics are shared use and keep them, as when predicting."""
+    for path, module in net.named_modules():
+        if isinstance(module, BATCH_NORMS) and f"{path}.running_mean" in shared:
+            module.eval()
+
+
+def _predictions(
+    folder: RunFolder, workplace: Workplace, data: SiteData, cases: Cases, iterations: int | None
+) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+    """The classes that each model predicts; probabilities are added up on the way."""
+    method = workplace.assignment.method
+    found = []
+    for info in workplace.assignment.sites:
+        site = workplace.opened(info, data, _state(folder, info.name))
+        with method.in_use(site):
+            found.append(_probabilities(method, site, cases))
+        yield info.name, _classes(found[-1])
+    yield ENSEMBLE, _classes(torch.stack(found).mean(0))
+    guest = SiteInfo(data.name, 0, data.kind, len(data.train))
+    site = workplace.opened(guest, data, None)
+    site.letter = Letter(Weights.pack(_state(folder, "server").weights))
+    tune(site, iterations)
+    yield TUNED, _classes(_probabilities(method, site, cases))
+
+
+def _state(folder: RunFolder, owner: str) -> SiteState:
+    tensors, _ = load_tensors(folder.weights_path(owner))
+    return SiteState(group(tensors, "weights"), group(tensors, "memory"))
+
+
+@torch.no_grad()
+def _probabilities(method: Method, site: Site, cases: Cases) -> Tensor:
+    site.net.eval()
+    batches = in_order(cases, batch=AT_ONCE, device=site.device)
+    return torch.cat([method.predict(site, batch.images).cpu() for batch in batches])
+
+
+def _classes(probabilities: Tensor) -> NDArray[np.uint8]:
+    return probabilities.argmax(dim=1).to(torch.uint8).numpy()

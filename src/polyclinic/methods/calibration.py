@@ -1,0 +1,129 @@
+"""IGC: calibration guided by inconsistency, a finishing piece from FedDP for any method."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from polyclinic.data.cases import Batch
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.method import LENT, Method, Stage, plain_loss, silent
+from polyclinic.federation.optimizing import after_rounds
+from polyclinic.federation.server import Server, SiteInfo
+from polyclinic.federation.site import Site
+from polyclinic.losses.inconsistency import Inconsistency, guided_entropy, inconsistency
+from polyclinic.losses.supervised import segmentation_loss
+from polyclinic.networks.contract import Segmenter
+
+Models = dict[str, dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class IGC:
+    """After the last round each site trains further, most where the sites' models disagree.
+
+    Sites lend each other what their models differ in, once. The loss is the plain one and `weight`
+    times a cross entropy guided by the inconsistency, `relative` to its largest value in a batch.
+    """
+
+    epochs: Annotated[int, Field(ge=0)] = 20
+    iterations: Annotated[int, Field(ge=0)] | None = None
+    rate: Annotated[float, Field(gt=0)] = 0.1
+    weight: Annotated[float, Field(ge=0)] = 1.0
+    inconsistency: Inconsistency = "distance"
+    relative: bool = True
+
+    def stages(self, method: Method) -> tuple[Stage, ...]:
+        """Lending and calibrating; without a weight nobody needs another's model."""
+        calibrate = partial(self.calibrate, method)
+        if not self.weight:
+            return (Stage("calibrate", silent, calibrate, give_back, settles=True),)
+        return (
+            Stage("lend", fingerprints, partial(lend, method), keep, settles=True, lends=True),
+            Stage("calibrate", hand_on, calibrate, give_back, settles=True),
+        )
+
+    def calibrate(self, method: Method, site: Site) -> Letter:
+        """Train the model that the site uses, guided by all models at rest."""
+        steps = site.steps_of(iterations=self.iterations, epochs=self.epochs)
+        with method.in_use(site):
+            others = [site.twin(model) for model in borrowed(site.letter.extras).values()]
+            loss = partial(self.loss, method, [site.twin({}), *others]) if others else plain_loss
+            site.fit(loss, steps=steps, training=after_rounds(site.training, self.rate))
+        return Letter()
+
+    def loss(self, method: Method, models: list[Segmenter], site: Site, batch: Batch) -> Tensor:
+        """Labels, and labels where the models disagree."""
+        with torch.no_grad():
+            maps = [method.predict(replace(site, net=each), batch.images) for each in models]
+        guide = inconsistency(torch.stack(maps), self.inconsistency, relative=self.relative)
+        logits = site.net(batch.images)
+        plain = segmentation_loss(logits, batch.labels, kind=site.loss_kind)
+        return plain + self.weight * guided_entropy(logits.softmax(1), batch.labels, guide)
+
+
+def fingerprints(server: Server, info: SiteInfo) -> Letter:  # noqa: ARG001
+    """A number for each shared tensor, by which a site sees where its own is another."""
+    return Letter(numbers={name: fingerprint(each) for name, each in server.weights.items()})
+
+
+def fingerprint(tensor: Tensor) -> float:
+    """A whole number that tensors with other values do not have."""
+    values = tensor.detach().cpu().contiguous().numpy().tobytes()
+    return float(int.from_bytes(blake2b(values, digest_size=6).digest(), "big"))
+
+
+def lend(method: Method, site: Site) -> Letter:
+    """What of the model in use is not as the server has it: all that is private, and no more."""
+    with method.in_use(site):
+        own = site.take(site.weights.names)
+    common = site.letter.numbers
+    differing = [name for name in own if common.get(name) != fingerprint(own[name])]
+    return Letter(extras={f"{LENT}/{name}": own[name].clone() for name in differing})
+
+
+def keep(server: Server, replies: Mapping[str, Letter]) -> None:
+    """Remember what each site lent, until it is given back."""
+    for site, reply in replies.items():
+        for key, tensor in reply.extras.items():
+            _, _, name = key.partition("/")
+            server.memory[f"{LENT}/{site}/{name}"] = tensor.clone()
+
+
+def hand_on(server: Server, info: SiteInfo) -> Letter:
+    """To a site, what all others lent; where one did not differ but another did, as it was."""
+    lent = borrowed(server.memory)
+    names = sorted({name for model in lent.values() for name in model})
+    shared = server.weights
+    extras = {
+        f"{LENT}/{site}/{name}": model[name] if name in model else shared[name].clone()
+        for site, model in lent.items()
+        if site != info.name
+        for name in names
+    }
+    return Letter(extras=extras)
+
+
+def borrowed(tensors: Mapping[str, Tensor]) -> Models:
+    """What was lent by each site, in the order of their names."""
+    models: Models = defaultdict(dict)
+    for key in sorted(tensors):
+        lent, _, rest = key.partition("/")
+        if lent == LENT:
+            site, _, name = rest.partition("/")
+            models[site][name] = tensors[key]
+    return dict(models)
+
+
+def give_back(server: Server, replies: Mapping[str, Letter]) -> None:  # noqa: ARG001
+    """Forget what was lent."""
+    for key in [key for key in server.memory if key.startswith(f"{LENT}/")]:
+        del server.memory[key]

@@ -1,0 +1,132 @@
+"""Local feature enhancement (pFLFE): an encoder learns from two views of each image alone."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from polyclinic.data.cases import Batch
+from polyclinic.data.views import Views
+from polyclinic.federation.seeds import generator
+from polyclinic.federation.site import Site
+from polyclinic.networks.blocks import Norm
+from polyclinic.networks.parts import under
+
+PROJECTOR = "projector"
+SPREAD = "spread of embeddings"
+COLLAPSED = 0.1  # a spread below this is told as a collapse; 1 would be evenly on the sphere
+
+log = logging.getLogger("polyclinic")
+
+
+@dataclass(frozen=True)
+class Enhancement:
+    """How long and how fast the encoder learns from images alone, and by what it is judged.
+
+    It takes `share` of the round's steps in addition to them, at `rate` times their learning rate;
+    its target keeps `decay` of itself at every step. The projector has `hidden` channels inside.
+    """
+
+    share: Annotated[float, Field(ge=0)] = 1.0
+    rate: Annotated[float, Field(gt=0)] = 0.1
+    decay: Annotated[float, Field(ge=0, le=1)] = 0.99
+    hidden: Annotated[int, Field(ge=1)] = 512
+    outputs: Annotated[int, Field(ge=1)] = 128
+
+
+def projector(channels: int, how: Enhancement) -> nn.Module:
+    """Maps of so many channels to one embedding for each image.
+
+    The norm at its end holds a batch's embeddings apart. Without it they were nearly the same after
+    some hundred steps, since nothing else in the loss does.
+    """
+    return nn.Sequential(
+        nn.AdaptiveAvgPool2d(1),
+        nn.Conv2d(channels, how.hidden, kernel_size=1),
+        Norm(how.hidden),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(how.hidden, how.outputs, kernel_size=1),
+        Norm(how.outputs),
+        nn.Flatten(),
+    )
+
+
+def enhance(site: Site, how: Enhancement, views: Views) -> dict[str, float]:
+    """Train the site's encoder and projector towards a slowly following copy of them.
+
+    Gives the mean spread of the embeddings for the record. Running statistics stay as they are:
+    views look unlike the images that will be predicted.
+    """
+    online = nn.ModuleList((site.net.encoder, site.net.get_submodule(PROJECTOR)))
+    target = copy.deepcopy(online).requires_grad_(False).train()
+    rng = generator(site.seed, site.info.name, site.round, site.stage, "views")
+    spreads: list[float] = []
+
+    def loss(site: Site, batch: Batch) -> Tensor:  # noqa: ARG001
+        if spreads:  # one step was taken since
+            follow(target, online, how.decay)
+        both = torch.cat([views.draw(batch.images, rng) for _ in range(2)])
+        embedded = _embedded(online, both)
+        with torch.no_grad():
+            aims = _embedded(target, both)
+        spreads.append(spread(embedded.detach()))
+        return disagreement(embedded, aims)
+
+    faster = {"learning_rate": how.rate * site.training.learning_rate}
+    with site.quiet():
+        site.fit(
+            loss,
+            only=under(site.net, "encoder", PROJECTOR),
+            steps=round(how.share * site.steps),
+            training=site.training.model_copy(update=faster),
+            stream="enhance",
+        )
+    return _watched(site, spreads)
+
+
+def disagreement(embedded: Tensor, aims: Tensor) -> Tensor:
+    """How far the embeddings of two views (2B×D, the second ones behind) are from aims crosswise.
+
+    The mean over images of |o − t'|² + |o' − t|², all of length one: 0 to 8.
+    """
+    ahead, behind = aims.chunk(2)
+    online, target = normalize(embedded.float()), normalize(torch.cat((behind, ahead)).float())
+    return 2 * (online - target).square().sum(1).mean()
+
+
+def spread(embedded: Tensor) -> float:
+    """How evenly embeddings (N×D) lie on the sphere: about 1 if they do, 0 if all are alike."""
+    units = normalize(embedded.float())
+    return float(units.std(dim=0, correction=0).mean() * units.shape[1] ** 0.5)
+
+
+@torch.no_grad()
+def follow(target: nn.Module, online: nn.Module, decay: float) -> None:
+    """Move the target's parameters towards the online ones, keeping `decay` of themselves."""
+    for aim, own in zip(target.parameters(), online.parameters(), strict=True):
+        aim.lerp_(own, 1 - decay)
+
+
+def _embedded(modules: nn.Module, images: Tensor) -> Tensor:
+    encoder, project = modules.children()
+    return project(encoder(images)[-1])
+
+
+def _watched(site: Site, spreads: list[float]) -> dict[str, float]:
+    if not spreads:
+        return {}
+    mean = sum(spreads) / len(spreads)
+    if mean < COLLAPSED:
+        log.warning(
+            "site %s, round %d: the embeddings of all images are nearly the same (spread %.3f), so "
+            "the enhancement teaches nothing; try a smaller enhancement.rate or share",
+            *(site.info.name, site.round, mean),
+        )
+    return {SPREAD: mean}

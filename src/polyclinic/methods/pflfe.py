@@ -1,0 +1,95 @@
+"""pFLFE: private decoders over an enhanced encoder (Xie et al., MICCAI 2024, arXiv 2407.00462)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from polyclinic.data.views import Views
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.method import Method, Stage
+from polyclinic.federation.server import SiteInfo
+from polyclinic.federation.site import Site
+from polyclinic.methods.enhancement import PROJECTOR, Enhancement, enhance, projector
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.parts import Names, everything, part, under
+from polyclinic.networks.widening import smallest_maps
+
+PRIVATE = ("decoder", "head")
+
+
+@dataclass(frozen=True)
+class PFLFE(Method):
+    """A shared encoder under private decoders: enhanced, averaged, trained and averaged again.
+
+    With `private_layers` only so many last layers are private instead of decoder and head; sites
+    count alike.
+    """
+
+    enhancement: Enhancement = field(default_factory=Enhancement)
+    views: Views = field(default_factory=Views)
+    private_layers: Annotated[int, Field(ge=1)] | None = None
+
+    weighting: ClassVar[str | None] = "uniform"
+    shows_embeddings: ClassVar[bool] = True
+
+    def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
+        """The network with a projector beside its decoder."""
+        if self.enhancement.share:
+            features, _ = smallest_maps(net)
+            net.add_module(PROJECTOR, projector(features[-1].shape[1], self.enhancement))
+        return net
+
+    def shares(self, net: Segmenter) -> Names:
+        """All but the last layers and the projector."""
+        return everything(net) - self.private(net)
+
+    def private(self, net: Segmenter) -> Names:
+        """Decoder and head, or their last layers, and the projector."""
+        own = part(net, PROJECTOR) if self.enhancement.share else frozenset()
+        if self.private_layers:
+            return own | last_layers(net, self.private_layers)
+        return own.union(*(part(net, name) for name in PRIVATE))
+
+    def each_round(self) -> tuple[Stage, ...]:
+        """Enhancement and supervised learning, with an average after each."""
+        fit = Stage("fit", self.letter, self.visit, self.combine)
+        if not self.enhancement.share:
+            return (fit,)
+        return (Stage("enhance", self.letter, self.visit_to_enhance, self.combine), fit)
+
+    def visit_to_enhance(self, site: Site) -> Letter:
+        """A site's part of the first half of a round; its reply tells the embeddings' spread."""
+        self.receive(site)
+        numbers = enhance(site, self.enhancement, self.views)
+        return replace(self.send(site), numbers=numbers)
+
+
+@dataclass(frozen=True)
+class FCPFLFE(PFLFE):
+    """pFLFE with one average a round: enhanced and trained at once ("fast converging")."""
+
+    def each_round(self) -> tuple[Stage, ...]:
+        """Everything in one exchange."""
+        return (Stage("fit", self.letter, self.visit, self.combine),)
+
+    def visit(self, site: Site) -> Letter:
+        """Enhancement, then supervised learning."""
+        if not self.enhancement.share:
+            return super().visit(site)
+        enhanced = self.visit_to_enhance(site)
+        self.train(site)
+        return replace(self.send(site), numbers=enhanced.numbers)
+
+
+def last_layers(net: Segmenter, count: int) -> Names:
+    """The weights of the last so many layers of decoder and head, norms counted as layers."""
+    layers = [
+        path
+        for path, module in net.named_modules()
+        if path.partition(".")[0] in PRIVATE
+        and next(module.parameters(recurse=False), None) is not None
+    ]
+    return under(net, *layers[-count:])

@@ -1,0 +1,79 @@
+"""Virtual classes and personalized affinity aggregation (Liu et al., TMI submission, 2024)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from polyclinic.data.cases import Batch
+from polyclinic.federation.method import Method
+from polyclinic.federation.server import SiteInfo
+from polyclinic.federation.site import Site
+from polyclinic.losses import segmentation_loss, virtual_class_loss
+from polyclinic.networks.affinity import ROLES, Projection, Role, add_affinity, affinity
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.parts import Names, everything
+from polyclinic.networks.virtual_head import VirtualHead, replace_head
+
+Weight = Annotated[float, Field(ge=0)]
+Sharing = Literal[
+    "key", "query", "matrix", "query+key", "query+matrix", "key+matrix", "all", "nothing"
+]
+
+
+@dataclass(frozen=True)
+class VirtualClasses(Method):
+    """FedAvg with frozen virtual classes in the head, and private affinities at each level.
+
+    `virtual_classes` counts them in multiples of real classes × sites; 0 leaves the network its own
+    head. Of the affinities a site shares what `paa_shares` says.
+    """
+
+    virtual_classes: Annotated[float, Field(ge=0)] = 1.0
+    scale: Annotated[float, Field(gt=0)] = 10.0
+    real_weight: Weight = 1.0
+    virtual_weight: Weight = 1.0
+    paa: bool = True
+    paa_shares: Sharing = "key"
+    projection: Projection = field(default_factory=Projection)
+
+    shows_embeddings: ClassVar[bool] = True
+
+    def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
+        """The network with virtual classes in its head and affinities in its decoder."""
+        if self.virtual_classes:
+            count = max(1, round(self.virtual_classes * net.classes * len(sites)))
+            # The run's own seed: the network is made under it, on every machine alike.
+            replace_head(net, virtual=count, scale=self.scale, seed=torch.initial_seed())
+        if self.paa:
+            add_affinity(net, self.projection)
+        return net
+
+    def shares(self, net: Segmenter) -> Names:
+        """All but the private affinities; virtual classes are no weights at all."""
+        return everything(net) - affinity(net, *self.private_roles)
+
+    @property
+    def private_roles(self) -> tuple[Role, ...]:
+        """What of the affinities stays at the site."""
+        shared = ROLES if self.paa_shares == "all" else self.paa_shares.split("+")
+        return tuple(role for role in ROLES if role not in shared)
+
+    def loss(self, site: Site, batch: Batch) -> Tensor:
+        """Labels on the real classes, and the nearest virtual class among the virtual ones."""
+        maps = site.net.embed(batch.images)
+        virtual = None
+        if self.virtual_classes and self.virtual_weight:
+            real, virtual = cast(VirtualHead, site.net.head).both(maps)
+        else:
+            real = site.net.head(maps)
+        loss = segmentation_loss(
+            real, batch.labels, kind=site.loss_kind, entropy_weight=self.real_weight
+        )
+        if virtual is None:
+            return loss
+        return loss + self.virtual_weight * virtual_class_loss(virtual)

@@ -1,0 +1,157 @@
+"""Weights from a file: what fits by name and shape is taken up, and all else is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from pickle import UnpicklingError
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.pvt import halve_keys_and_values
+
+WRAPPINGS = ("state_dict", "model")  # keys under which checkpoints keep their tensors
+SHOWN = 4  # names in a list of them
+
+
+class PretrainedError(ValueError):
+    """A file that holds no weights for the network."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """What of a file a network, or its encoder alone, took up, and what not."""
+
+    file: Path
+    place: str  # "network" or "encoder"
+    loaded: tuple[str, ...]
+    missing: tuple[str, ...]  # wanted and not in the file
+    shapes: tuple[str, ...]  # in the file with another shape, which is told
+    unused: tuple[str, ...]  # in the file and not wanted
+
+    def __str__(self) -> str:
+        wanted = len(self.loaded) + len(self.missing) + len(self.shapes)
+        told = [f"{self.file.name}: {len(self.loaded)} of {wanted} tensors of the {self.place}"]
+        told += _told("not in the file", self.missing)
+        told += _told("of another shape", self.shapes)
+        told += _told("not used", self.unused)
+        return "; ".join(told)
+
+
+def load_pretrained(net: Segmenter, file: Path) -> Match:
+    """Overwrite the weights that a file has for the whole network or for its encoder.
+
+    Files are .safetensors, or what torch saves as long as it holds nothing but tensors. Names may
+    stand behind a common prefix such as `module.` or `backbone.`.
+    """
+    tensors = _read(file)
+    halve_keys_and_values(tensors)
+    places = {"network": net, "encoder": net.encoder}
+    tried = [
+        (_match(file, place, module.state_dict(), named), named)
+        for named in _without_prefixes(tensors)
+        for place, module in places.items()
+    ]
+    match, named = max(tried, key=lambda each: len(each[0].loaded))
+    if not match.loaded:
+        raise PretrainedError(_why_nothing(net, file, tensors, [match for match, _ in tried]))
+    state = places[match.place].state_dict()
+    for name in match.loaded:
+        state[name].copy_(named[name])
+    return match
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    if not file.is_file():
+        near = get_close_matches(file.name, [other.name for other in file.parent.glob("*")], n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise PretrainedError(f"there is no file of weights {file}{hint}")
+    try:
+        found = (
+            load_file(file)
+            if file.suffix == ".safetensors"
+            else torch.load(file, map_location="cpu", weights_only=True)
+        )
+    except (OSError, SafetensorError, UnpicklingError, RuntimeError, EOFError) as error:
+        raise PretrainedError(
+            f"{file} holds no plain weights; it must be .safetensors or a file of torch.save "
+            "with nothing but tensors in it"
+        ) from error
+    for wrapping in WRAPPINGS:
+        if isinstance(found, dict) and isinstance(found.get(wrapping), dict):
+            found = found[wrapping]
+    items = found.items() if isinstance(found, dict) else ()
+    return {str(name): each for name, each in items if isinstance(each, Tensor)}
+
+
+def _without_prefixes(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    """The tensors as they are named, and those behind each first word without that word."""
+    firsts = dict.fromkeys(_first_word(name) for name in tensors)
+    return [dict(tensors)] + [
+        {name.removeprefix(first): each for name, each in tensors.items() if name.startswith(first)}
+        for first in firsts
+        if first
+    ]
+
+
+def _first_word(name: str) -> str:
+    # Runs name their tensors weights/… and memory/…, everybody else with dots.
+    ends = [place for place in (name.find("."), name.find("/")) if place >= 0]
+    return name[: min(ends) + 1] if ends else ""
+
+
+def _match(
+    file: Path, place: str, wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]
+) -> Match:
+    named = [name for name in wanted if name in found]
+    alike = [name for name in named if wanted[name].shape == found[name].shape]
+    return Match(
+        file=file,
+        place=place,
+        loaded=tuple(alike),
+        missing=tuple(name for name in wanted if name not in found),
+        shapes=tuple(
+            f"{name} ({_shape(found[name])} in the file, {_shape(wanted[name])} here)"
+            for name in named
+            if name not in alike
+        ),
+        unused=tuple(
+            name
+            for name in found
+            if name not in wanted and not name.endswith("num_batches_tracked")
+        ),
+    )
+
+
+def _why_nothing(
+    net: nn.Module, file: Path, tensors: Mapping[str, Tensor], matches: Sequence[Match]
+) -> str:
+    problem = f"nothing in {file} fits network '{getattr(net, 'name', '')}'"
+    if not tensors:
+        return f"{problem}: it holds no named tensors"
+    shapes = max((match.shapes for match in matches), key=len)
+    if shapes:
+        return f"{problem}: all shapes differ, such as {shapes[0]}; is the width another?"
+    wanted = [name for match in matches[:2] for name in match.missing]
+    for name in tensors:
+        near = get_close_matches(name, wanted, n=1)
+        if near:
+            return f"{problem}: it names {name}, and the nearest name here is {near[0]}"
+    return f"{problem}: it names {next(iter(tensors))}, and the names here are like {wanted[-1]}"
+
+
+def _told(what: str, names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return [f"{what}: {', '.join(names[:SHOWN])}{more}"]
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape))

@@ -1,0 +1,24 @@
+import pytest
+from typer.testing import CliRunner
+
+from polyclinic.cli import app
+from polyclinic.data.drawing import write_drawn_site
+from polyclinic.data.synthetic import federation as synthetic
+
+
+@pytest.fixture
+def strange_folder(tmp_path):
+    name = synthetic("octa")[4].name
+    write_drawn_site(tmp_path / "data" / name, "octa", name, resolution=32, size=0.2)
+    return tmp_path / "data" / name
+
+
+def test_models_of_runs_are_tried_on_a_site_folder(federation, strange_folder):
+    done = federation(sites=2, rounds=1).run("fedrep", "evaluation.choose=last")
+    told = CliRunner().invoke(
+        app, ["unseen", str(strange_folder), str(done.folder.path), "--iterations", "1"]
+    )
+    assert told.exit_code == 0, told.output
+    for word in ("FedRep, seed 0", strange_folder.name, "ensemble", "tuned here", "dice"):
+        assert word in told.output
+    assert (done.folder.path / f"unseen-{strange_folder.name}.csv").exists()

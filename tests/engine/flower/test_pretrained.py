@@ -1,0 +1,32 @@
+"""Across hospitals no network starts from a file: sites have none, and open none."""
+
+import pytest
+
+from polyclinic.engine.flower.asks import Hello
+from polyclinic.engine.flower.hosting import refuse_impossible, travelling
+from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.local import prepare
+from polyclinic.runs import RunError
+from tests.engine.flower.hospitals import Hospitals
+
+
+@pytest.fixture
+def hospitals(tmp_path):
+    prepare(1)
+    return Hospitals(tmp_path, sites=1)
+
+
+def test_a_study_that_starts_from_a_file_is_refused_before_anything_is_sent(hospitals):
+    refuse_impossible(hospitals.study())
+    with pytest.raises(RunError, match=r"network.pretrained is a file of this machine"):
+        refuse_impossible(hospitals.study("fedavg", "network.pretrained=a.pth"))
+
+
+def test_a_site_opens_no_file_that_a_study_names(hospitals, tmp_path):
+    (desk,) = hospitals.desks()
+    secret = tmp_path / "secret.pth"
+    secret.write_bytes(b"of the hospital")
+    study = hospitals.study("fedavg", f"network.pretrained={secret}")
+    ask = Hello(study=travelling(study), run="")
+    answer = desk.answer(Parcel({"ask": ask.model_dump(mode="json")})).about
+    assert "a site opens none for a study" in answer["refused"]

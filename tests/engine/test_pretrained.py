@@ -1,0 +1,87 @@
+"""A study whose network starts from a file of weights."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from polyclinic.cli.display import watching
+from polyclinic.config import load_study
+from polyclinic.engine.study import TABLES, assign, load_data, run_study, runs_of
+from polyclinic.engine.workplace import Workplace
+from polyclinic.networks import PretrainedError, UNet
+
+DEVICE = torch.device("cpu")
+STUDY = """
+name = "started"
+task = { name = "octa", resolution = 32 }
+method = "fedavg"
+[data]
+size = 0.1
+[network]
+name = "unet"
+width = 2
+pretrained = "start.safetensors"
+[training]
+batch = 4
+iterations = 1
+[federation]
+rounds = 1
+[engine]
+threads = 1
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    path = tmp_path / "started.toml"
+    path.write_text(STUDY)
+    return path
+
+
+@pytest.fixture
+def tensors(tmp_path):
+    torch.manual_seed(5)
+    made = {name: each.contiguous() for name, each in net().state_dict().items()}
+    save_file(made, tmp_path / "start.safetensors")
+    return made
+
+
+def net():
+    return UNet(channels=1, classes=2, width=2)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedrep"])
+def test_shared_and_private_weights_start_from_the_file(study, tensors, tmp_path, method):
+    settings = load_study(study, [f"method={method}"], TABLES)
+    (run,) = runs_of(settings, tmp_path)
+    workplace = Workplace(assign(run, load_data(settings, None, splits_folder=None)), DEVICE)
+    assert set(workplace.initial) == set(tensors)
+    assert all(torch.equal(workplace.initial[name], tensors[name]) for name in tensors)
+
+
+def test_without_a_file_the_seed_alone_decides(study, tensors, tmp_path):
+    text = study.read_text().replace('pretrained = "start.safetensors"', "")
+    study.write_text(text)
+    settings = load_study(study, [], TABLES)
+    (run,) = runs_of(settings, tmp_path)
+    workplace = Workplace(assign(run, load_data(settings, None, splits_folder=None)), DEVICE)
+    assert workplace.pretrained == ""
+    assert not all(torch.equal(workplace.initial[name], tensors[name]) for name in tensors)
+
+
+def test_the_run_and_the_terminal_tell_once_what_was_taken_up(study, tensors, tmp_path, capsys):
+    settings = load_study(study, ["seeds=[0, 1]"], TABLES)
+    with watching(settings) as watch:
+        done = run_study(settings, tmp_path / "runs", watch=watch)
+    expected = f"start.safetensors: {len(tensors)} of {len(tensors)} tensors of the network"
+    assert [run.folder.about().pretrained for run in done] == [expected] * 2
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count(f"starts from {expected}") == 2
+
+
+def test_a_file_that_does_not_fit_stops_the_study_before_it_begins(study, tmp_path):
+    save_file({"nothing": torch.ones(1)}, tmp_path / "start.safetensors")
+    settings = load_study(study, [], TABLES)
+    with pytest.raises(PretrainedError, match="fits network 'unet'"):
+        run_study(settings, tmp_path / "runs", watch=lambda run, event: None)
+    assert not runs_of(settings, tmp_path / "runs")[0].folder.exists

@@ -1,0 +1,163 @@
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from polyclinic.data.cases import with_masks
+from polyclinic.engine.states import SiteState
+from polyclinic.engine.study import assign
+from polyclinic.engine.unseen import ENSEMBLE, TUNED, finished_run, rest, try_models, tune
+from polyclinic.engine.workplace import Workplace
+from polyclinic.evaluation.scoring import score_cases
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.server import SiteInfo
+from polyclinic.federation.weights import Weights
+from polyclinic.networks import NETWORKS
+from polyclinic.networks.parts import everything, part
+from polyclinic.runs import RunError, RunFolder
+from tests.federations import small_data
+
+LAST = "evaluation.choose=last"
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def stranger():
+    """A site that is no site of the small federations."""
+    return small_data("octa", 4)[3]
+
+
+def tried(done, stranger, **settings):
+    return try_models(done.folder, stranger, CPU, iterations=2, **settings)
+
+
+def by_model(rows):
+    models = dict.fromkeys(row.model for row in rows)
+    return {each: [row[1:] for row in rows if row.model == each] for each in models}
+
+
+def workplace_of(done, small):
+    return Workplace(assign(done.run, small.data(done.run.study)), CPU)
+
+
+@pytest.mark.parametrize("method", ["feddp", "ditto", "pflfe", "fedavg", "local", "centralized"])
+def test_every_site_s_model_their_ensemble_and_one_tuned_there_are_scored(
+    federation, stranger, method
+):
+    done = federation().run(method, LAST)
+    rows = tried(done, stranger)
+    sites = [site.name for site in done.folder.about().sites]
+    assert list(by_model(rows)) == [*sites, ENSEMBLE, TUNED]
+    cases = set(with_masks(stranger.test).names)
+    metrics = set(done.run.study.evaluation.metrics)
+    for each in by_model(rows).values():
+        assert {case for case, *_ in each} == cases
+        assert {metric for *_, metric, _ in each} == metrics
+    file = done.folder.path / f"unseen-{stranger.name}.csv"
+    with file.open() as opened:
+        assert len(list(csv.DictReader(opened))) == len(rows)
+
+
+def test_a_site_that_did_take_part_finds_its_own_scores_again(federation):
+    small = federation()
+    for method in ("fedbn", "ditto"):
+        done = small.run(method, LAST)
+        known = small.data(done.run.study)[1]
+        found = by_model(tried(done, known))[known.name]
+        scores = [
+            (score.case, score.region, score.metric, score.value)
+            for score in done.folder.scores("test")
+            if score.site == known.name
+        ]
+        assert sorted(map(repr, found)) == sorted(map(repr, scores))
+
+
+def test_the_ensemble_is_the_class_of_the_mean_probability(federation, stranger):
+    small = federation()
+    done = small.run("fedbn", LAST)
+    workplace = workplace_of(done, small)
+    cases = with_masks(stranger.test)
+    total = 0
+    for info in workplace.assignment.sites:
+        site = workplace.opened(info, stranger, SiteState(done.site(info.name), {}))
+        site.net.eval()
+        offset, scale = (each.view(-1, 1, 1, 1) for each in (cases.offset, cases.scale))
+        with torch.no_grad():
+            total = total + site.net((cases.images.float() - offset) / scale).softmax(1)
+    expected = score_cases(
+        total.argmax(1).numpy().astype(np.uint8),
+        cases.masks.numpy(),
+        cases.names,
+        workplace.assignment.task.regions,
+        cases.spacing.numpy(),
+        ["dice"],
+    )
+    found = [row for row in by_model(tried(done, stranger))[ENSEMBLE] if row[2] == "dice"]
+    assert [row[3] for row in found] == pytest.approx([row.value for row in expected], abs=1e-3)
+
+
+def a_guest(done, small, stranger):
+    workplace = workplace_of(done, small)
+    guest = SiteInfo(stranger.name, 0, stranger.kind, len(stranger.train))
+    site = workplace.opened(guest, stranger, None)
+    server = {
+        name.removeprefix("weights/"): tensor
+        for name, tensor in done.tensors("server").items()
+        if name.startswith("weights/")
+    }
+    site.letter = Letter(Weights.pack(server))
+    return site, server
+
+
+def test_tuning_trains_the_decoder_and_leaves_the_encoder_bit_by_bit(federation, stranger):
+    small = federation()
+    site, server = a_guest(small.run("pflfe", LAST), small, stranger)
+    first = site.weights.copy()
+    tune(site, 3)
+    for name in part(site.net, "encoder"):
+        assert torch.equal(site.weights[name], server[name])
+    decoder = part(site.net, "decoder") | part(site.net, "head")
+    assert all(not torch.equal(site.weights[name], first[name]) for name in decoder)
+    assert [fit.steps for fit in site.fits] == [3]
+
+
+def test_tuning_takes_as_long_as_a_site_of_the_run_did_unless_told(federation, stranger):
+    small = federation(rounds=3)
+    site, _ = a_guest(small.run("pflfe", LAST), small, stranger)
+    tune(site, None)
+    assert [fit.steps for fit in site.fits] == [3 * 2]
+
+
+def test_where_nothing_is_private_the_shared_model_is_used_as_it_is(federation, stranger):
+    small = federation()
+    done = small.run("fedavg", LAST)
+    site, server = a_guest(done, small, stranger)
+    tune(site, 3)
+    assert all(torch.equal(site.weights[name], server[name]) for name in server)
+    models = by_model(tried(done, stranger))
+    assert models[TUNED] == next(iter(models.values()))
+
+
+def test_norms_rest_where_their_statistics_are_shared():
+    net = NETWORKS["unet"](channels=1, classes=2, width=2).train()
+    rest(net, part(net, "encoder"))
+    assert not net.encoder.levels[0].norm1.training
+    assert net.decoder.levels[0].combine.norm1.training
+    net.train()
+    rest(net, everything(net) - {n for n in everything(net) if "running" in n})
+    assert net.encoder.levels[0].norm1.training
+
+
+def test_what_cannot_be_tried_is_said(federation, stranger, tmp_path):
+    done = federation().run("fedbn", LAST)
+    nobody = replace(stranger, test=stranger.test.select([]))
+    with pytest.raises(RunError, match="no test cases with masks"):
+        tried(done, nobody)
+    name = done.folder.about().sites[0].name
+    done.folder.weights_path(name).unlink()
+    with pytest.raises(RunError, match=f"lacks the models of {name}: across hospitals"):
+        finished_run(done.folder)
+    with pytest.raises(RunError, match="is not finished"):
+        finished_run(RunFolder(tmp_path / "nothing"))

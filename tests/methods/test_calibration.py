@@ -1,0 +1,221 @@
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from polyclinic.engine.local import LocalSites
+from polyclinic.engine.study import assign, runs_of
+from polyclinic.engine.workplace import Workplace
+from polyclinic.federation.letter import Letter
+from polyclinic.federation.server import Server
+from polyclinic.federation.weights import Weights
+from polyclinic.methods import FINISHES
+from polyclinic.methods.calibration import IGC, borrowed, fingerprint, fingerprints, hand_on, keep
+from polyclinic.methods.finetune import FineTune
+from polyclinic.networks.parts import norms
+from tests.federations import equal
+from tests.methods.test_fedicra import a_site
+
+LAST = "evaluation.choose=last"
+
+
+@dataclass(frozen=True)
+class Alike(FineTune):
+    """Fine-tuning under the name of a calibration, so that it draws the same batches."""
+
+    def stages(self, method):
+        return tuple(replace(stage, name="calibrate") for stage in super().stages(method))
+
+
+def igc(**settings):
+    values = {"iterations": 2, **settings}
+    texts = (f"{key} = {str(value).lower()}" for key, value in values.items())
+    return f'{{name = "igc", {", ".join(texts)}}}'
+
+
+def lines(done, stage):
+    return [line for line in done.folder.rounds() if line.stage == stage]
+
+
+@pytest.mark.parametrize("method", ["fedbn", "ditto", "local"])
+def test_without_a_weight_it_is_fine_tuning(federation, monkeypatch, method):
+    monkeypatch.setitem(FINISHES, "alike", Alike)
+    small = federation()
+    tuned = small.run(method, LAST, then='{name = "alike", iterations = 2}')
+    calibrated = small.run(method, LAST, then=igc(weight=0.0))
+    for site in tuned.folder.about().sites:
+        assert equal(tuned.tensors(site.name), calibrated.tensors(site.name))
+    assert not lines(calibrated, "lend")
+
+
+def test_equal_models_disagree_nowhere_so_it_is_fine_tuning_and_nothing_travels(
+    federation, monkeypatch
+):
+    monkeypatch.setitem(FINISHES, "alike", Alike)
+    small = federation()
+    tuned = small.run("fedavg", LAST, then='{name = "alike", iterations = 2}')
+    calibrated = small.run("fedavg", LAST, then=igc())
+    for site in tuned.folder.about().sites:
+        assert equal(tuned.tensors(site.name), calibrated.tensors(site.name))
+    shared = len(tuned.tensors("server"))
+    assert all(line.up == 16 and line.down == 8 * shared for line in lines(calibrated, "lend"))
+    assert all(line.up == 16 and line.down == 0 for line in lines(calibrated, "calibrate"))
+
+
+def test_one_site_alone_only_tunes(federation, monkeypatch):
+    monkeypatch.setitem(FINISHES, "alike", Alike)
+    small = federation(sites=1)
+    tuned = small.run("fedbn", LAST, then='{name = "alike", iterations = 2}')
+    calibrated = small.run("fedbn", LAST, then=igc())
+    (site,) = tuned.folder.about().sites
+    assert equal(tuned.tensors(site.name), calibrated.tensors(site.name))
+
+
+def test_only_what_differs_travels_once_and_is_measured(federation):
+    done = federation(sites=3).run("fedbn", LAST, then=igc())
+    (first, *_) = (done.site(site.name) for site in done.folder.about().sites)
+    small = federation(sites=3)
+    workplace = Workplace(assign(done.run, small.data(done.run.study)), torch.device("cpu"))
+    private = 4 * sum(first[name].numel() for name in norms(workplace.net))
+    shared = len(workplace.shared)
+    for line in lines(done, "lend"):
+        assert line.down == 8 * shared
+        assert line.up == private + 16
+        assert line.parts == {"extra lent": private}
+    for line in lines(done, "calibrate"):
+        assert line.down == 2 * private
+        assert line.up == 16
+
+
+@pytest.mark.parametrize("method", ["fedbn", "ditto", "metafed"])
+def test_the_weight_the_formula_and_the_scale_matter(federation, method):
+    small = federation()
+    results = [
+        small.run(method, LAST, then=igc(**settings))
+        for settings in (
+            {},
+            {"weight": 0.0},
+            {"weight": 5.0},
+            {"inconsistency": '"deviation"'},
+            {"relative": False},
+        )
+    ]
+    name = results[0].folder.about().sites[0].name
+    models = [done.tensors(name) for done in results]
+    for place, one in enumerate(models):
+        assert not any(equal(one, other) for other in models[place + 1 :])
+
+
+class Exchange:
+    """A federation after some rounds, whose sites lend and calibrate one step at a time."""
+
+    def __init__(self, small, method: str, rounds: int = 1) -> None:
+        study = small.study(method, then=igc())
+        (run,) = runs_of(study, small.folder / "runs")
+        data = small.data(study)
+        self.workplace = Workplace(assign(run, data), torch.device("cpu"))
+        self.data = data
+        self.method = self.workplace.assignment.method
+        self.sites = LocalSites(self.workplace, data, run.folder)
+        first = self.workplace.first_weights()
+        self.server = Server(self.sites.trained, first, study.federation, 0)
+        for number in range(1, rounds + 1):
+            for stage in self.method.each_round():
+                self.ask(stage, number)
+        self.settle, self.lend, self.calibrate = self.workplace.assignment.after
+
+    def ask(self, stage, number):
+        letters = {info.name: stage.letter(self.server, info) for info in self.sites.trained}
+        asked = self.sites.ask(stage, letters, number=number, since=number)
+        replies = {site: reply.letter for site, reply in asked}
+        stage.combine(self.server, replies)
+        return letters, replies
+
+    def model(self, name):
+        return self.sites.states.load(name, 2).weights
+
+
+def test_every_site_can_rebuild_every_other_s_model(federation):
+    exchange = Exchange(federation(), "fedrep")
+    exchange.ask(exchange.settle, 2)
+    exchange.ask(exchange.lend, 2)
+    info = exchange.sites.trained[0]
+    letter = exchange.calibrate.letter(exchange.server, info)
+    models = borrowed(letter.extras)
+    assert list(models) == [other.name for other in exchange.sites.trained[1:]]
+    own = exchange.workplace.opened(
+        info, exchange.data[0], exchange.sites.states.load(info.name, 2)
+    )
+    for name, lent in models.items():
+        twin = own.twin(lent).state_dict()
+        theirs = exchange.model(name)
+        assert all(torch.equal(twin[key], theirs[key]) for key in theirs)
+        assert any(not torch.equal(theirs[key], own.weights[key]) for key in theirs)
+
+
+def test_every_site_keeps_its_own_private_weights_through_the_exchange(federation):
+    exchange = Exchange(federation(), "fedrep")
+    exchange.ask(exchange.settle, 2)
+    before = {info.name: dict(exchange.model(info.name)) for info in exchange.sites.trained}
+    exchange.ask(exchange.lend, 2)
+    for info in exchange.sites.trained:  # the first as well
+        assert equal(before[info.name], dict(exchange.model(info.name)))
+    heads = [model["head.weight"] for model in before.values()]
+    assert not torch.equal(heads[0], heads[1])
+
+
+def test_where_one_site_lends_what_another_shares_all_get_both(federation):
+    exchange = Exchange(federation(sites=3), "fedavg")
+    first, second, third = (info.name for info in exchange.sites.trained)
+    server = exchange.server
+    odd = {"lent/head.bias": torch.full_like(server.weights["head.bias"], 7.0)}
+    keep(server, {first: Letter(), second: Letter(extras=odd), third: Letter()})
+    info = exchange.sites.trained[0]
+    models = borrowed(hand_on(server, info).extras)
+    assert set(models) == {second}
+    assert torch.equal(models[second]["head.bias"], odd["lent/head.bias"])
+
+
+def test_a_fingerprint_tells_values_apart_and_travels_exactly_as_a_number():
+    tensor = torch.rand(3, 4, 5, 5).to(memory_format=torch.channels_last)
+    assert fingerprint(tensor) == fingerprint(tensor.contiguous())
+    other = tensor.clone()
+    other[0, 0, 0, 0] += 1e-6
+    assert fingerprint(other) != fingerprint(tensor)
+    assert fingerprint(tensor) == int(fingerprint(tensor)) < 2**53
+
+
+def test_fingerprints_are_of_all_shared_weights():
+    weights = Weights.pack({"a": torch.rand(3), "b": torch.rand(2, 2)})
+    letter = fingerprints(Server((), weights, None, 0), None)
+    assert letter.numbers == {name: fingerprint(weights[name]) for name in weights}
+    assert not letter.weights
+
+
+def test_the_models_at_rest_have_no_gradient_and_keep_their_statistics(federation):
+    method, site, batch = a_site(federation, "fedbn", kinds=("mask",))
+    shifted = {n: t + 0.3 for n, t in site.weights.items() if n.startswith("head.")}
+    models = [site.twin({}), site.twin(shifted)]
+    before = [{n: t.clone() for n, t in each.state_dict().items()} for each in models]
+    site.net.train()
+    loss = IGC().loss(method, models, site, batch)
+    loss.backward()
+    assert all(p.grad is None for each in models for p in each.parameters())
+    assert all(
+        equal(dict(each.state_dict()), kept) for each, kept in zip(models, before, strict=True)
+    )
+    plain = IGC(weight=0.0).loss(method, models, site, batch)
+    assert loss > plain
+
+
+@pytest.mark.parametrize("method", ["fedlppa", "fedicra", "virtual-classes"])
+def test_it_follows_methods_whose_networks_are_their_own(federation, method):
+    quick = [] if method == "virtual-classes" else ["method.mixing.first_passes=2"]
+    small = federation(kinds=("point", "scribble", "mask"))
+    done = small.run(method, *quick, LAST, then=igc())
+    assert all(line.loss == line.loss for line in lines(done, "calibrate"))
+
+
+def test_calibrating_twice_is_refused(federation):
+    with pytest.raises(ValueError, match="only one stage called"):
+        federation().run("feddp", then=igc())

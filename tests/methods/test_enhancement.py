@@ -1,0 +1,122 @@
+import logging
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cosine_similarity
+
+from polyclinic.data.views import Views
+from polyclinic.methods.enhancement import (
+    COLLAPSED,
+    SPREAD,
+    Enhancement,
+    disagreement,
+    enhance,
+    follow,
+    projector,
+    spread,
+)
+from polyclinic.networks.parts import everything, part, statistics
+from tests.methods.test_fedicra import a_site
+
+RNG = torch.Generator().manual_seed(0)
+
+
+def changed(site, before):
+    return {name for name in before if not torch.equal(before[name], site.weights[name])}
+
+
+def enhanced(federation, *overrides, **how):
+    _, site, _ = a_site(federation, "pflfe", *overrides, kinds=("mask",))
+    before = site.weights.copy()
+    numbers = enhance(site, Enhancement(**how), Views())
+    return site, before, numbers.get(SPREAD)
+
+
+def test_the_loss_is_four_less_twice_both_cosines_crosswise():
+    online, target = (torch.randn(6, 5, generator=RNG) for _ in range(2))
+    crosswise = cosine_similarity(online[:3], target[3:]) + cosine_similarity(
+        online[3:], target[:3]
+    )
+    torch.testing.assert_close(disagreement(online, target), (4 - 2 * crosswise).mean())
+
+
+def test_the_loss_is_nought_where_each_view_meets_the_other_s_aim_at_any_length():
+    views = torch.randn(6, 5, generator=RNG)
+    assert disagreement(3 * views, views.roll(3, 0)) < 1e-6
+    assert disagreement(-views, views.roll(3, 0)) == pytest.approx(8)
+
+
+def test_spread_is_about_one_on_the_sphere_and_nought_after_a_collapse():
+    assert spread(torch.randn(4000, 16, generator=RNG)) == pytest.approx(1, abs=0.05)
+    assert spread(torch.randn(1, 16, generator=RNG).expand(50, 16)) < 1e-3
+
+
+def test_the_target_keeps_its_share_of_itself():
+    target, online = nn.Linear(2, 3), nn.Linear(2, 3)
+    before = target.weight.clone()
+    follow(target, online, 0.9)
+    torch.testing.assert_close(target.weight, 0.9 * before + 0.1 * online.weight)
+    assert not torch.equal(target.weight, online.weight)
+    follow(target, online, 0.0)
+    torch.testing.assert_close(target.weight, online.weight)
+
+
+def test_the_projector_gives_one_embedding_for_each_image():
+    net = projector(6, Enhancement(hidden=7, outputs=5))
+    assert net(torch.rand(3, 6, 4, 4)).shape == (3, 5)
+    assert sum(p.numel() for p in net.parameters()) == 6 * 7 + 7 + 2 * 7 + 7 * 5 + 5 + 2 * 5
+
+
+def test_encoder_and_projector_learn_and_nothing_else_changes(federation):
+    site, before, value = enhanced(federation)
+    moved = changed(site, before)
+    assert moved <= part(site.net, "encoder") | part(site.net, "projector")
+    assert {name.partition(".")[0] for name in moved} == {"encoder", "projector"}
+    assert not moved & statistics(site.net)
+    assert 0 < value < 2
+    assert everything(site.net) == before.names  # nothing of the target stays
+
+
+def test_labels_are_not_looked_at(federation):
+    first, *_ = enhanced(federation)
+    _, site, _ = a_site(federation, "pflfe", kinds=("mask",))
+    unlabelled = torch.full_like(site.data.train.labels, 255)
+    site.data = replace(site.data, train=replace(site.data.train, labels=unlabelled))
+    enhance(site, Enhancement(), Views())
+    assert torch.equal(site.weights.flat, first.weights.flat)
+
+
+def test_the_share_of_steps_is_in_addition_to_the_round_s_and_the_rate_counts(federation):
+    site, *_ = enhanced(federation, share=1.5)
+    assert [fit.steps for fit in site.fits] == [3]
+    slow, before, _ = enhanced(federation, rate=1e-6)
+    assert max(float((slow.weights[n] - before[n]).abs().max()) for n in before) < 1e-6
+
+
+@pytest.mark.parametrize("decay", [0.0, 1.0])
+def test_how_the_target_follows_matters_from_the_second_step_on(federation, decay):
+    usual, *_ = enhanced(federation, share=2.0)
+    other, *_ = enhanced(federation, share=2.0, decay=decay)
+    assert not torch.equal(usual.weights.flat, other.weights.flat)
+    usual, *_ = enhanced(federation, share=0.5)
+    other, *_ = enhanced(federation, share=0.5, decay=decay)
+    assert torch.equal(usual.weights.flat, other.weights.flat)
+
+
+def test_an_enhancement_of_no_steps_changes_and_tells_nothing(federation, caplog):
+    site, before, value = enhanced(federation, share=0.01)
+    assert torch.equal(site.weights.flat, before.flat)
+    assert value is None
+    assert not caplog.messages
+
+
+def test_a_collapse_is_told_in_the_log(federation, monkeypatch, caplog):
+    with caplog.at_level(logging.WARNING, logger="polyclinic"):
+        enhanced(federation)
+        assert not caplog.messages
+        monkeypatch.setattr(Views, "draw", lambda self, images, rng: torch.zeros_like(images))
+        _, _, value = enhanced(federation, "network.dropout=[0, 0, 0, 0, 0]")
+    assert value < COLLAPSED
+    assert "the embeddings of all images are nearly the same" in caplog.messages[0]

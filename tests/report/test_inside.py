@@ -1,0 +1,91 @@
+"""Embeddings and maps of attention on the page."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from polyclinic.report import write_report
+from polyclinic.report.attention import attention_maps
+from polyclinic.report.figures.embeddings import embedding_figures
+from polyclinic.report.reading import read_runs
+from polyclinic.runs import Embedded, write_embeddings
+from tests.report.invented import SITES, generator, write_run
+from tests.report.reading_pages import Page
+from tests.report.test_figures import texts
+
+
+def add_embeddings(run, sites=SITES[:4], pixels=30, moments=("before", "after")):
+    for site in sites:
+        rng = generator("embeddings", site)
+        classes = np.arange(pixels) % 3
+        spread = {"before": 0.0, "after": 4.0}
+        tables = [
+            Embedded(
+                moment, classes, rng.normal(size=(pixels, 6)) + spread[moment] * np.eye(6)[classes]
+            )
+            for moment in moments
+        ]
+        write_embeddings(run.embeddings_path(site), tables)
+
+
+def add_attention(run, site="alpha", names=("own query", "query of beta"), cases=("c1", "c2")):
+    for case in cases:
+        for name in names:
+            path = run.attention_path(site, name, case)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (64, 64), "blue").save(path)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_run(tmp_path, "VirtualClasses", cases=3)
+
+
+def test_embeddings_are_drawn_before_and_after_by_class_and_by_site(run):
+    add_embeddings(run)
+    (figure,) = embedding_figures(read_runs([run.path]))
+    assert (figure.method, figure.seed, figure.channels) == ("VirtualClasses", 0, 6)
+    words = set(texts(figure.figure))
+    assert {"before training, PCA by class", "after training, t-SNE by site"} <= words
+    assert {"background", "disc", "cup", *SITES[:4]} <= words
+    assert figure == embedding_figures(read_runs([run.path]))[0]
+    assert 0 <= figure.separation["before"] < 0.5 < figure.separation["after"]
+
+
+def test_many_pixels_are_thinned_and_a_moment_may_be_missing(run):
+    add_embeddings(run, pixels=300, moments=("after",))
+    (figure,) = embedding_figures(read_runs([run.path]))
+    assert not any("before" in word for word in texts(figure.figure) if word)
+
+
+def test_methods_without_embeddings_and_unfinished_ones_have_no_figure(tmp_path, run):
+    unfinished = write_run(tmp_path, "Other", stop=2)
+    add_embeddings(unfinished)
+    assert embedding_figures(read_runs([run.path, unfinished.path])) == []
+
+
+def test_attention_is_a_row_per_case_and_a_column_per_name(run):
+    add_attention(run)
+    run.attention_path("alpha", "query of beta", "c2").unlink()
+    (shown,) = attention_maps(read_runs([run.path]))
+    assert (shown.method, shown.site) == ("VirtualClasses", "alpha")
+    assert shown.names == ("own query", "query of beta")
+    assert [case for case, _ in shown.rows] == ["c1", "c2"]
+    assert [[bool(source) for source in row] for _, row in shown.rows] == [
+        [True, True],
+        [True, False],
+    ]
+
+
+def test_the_page_has_the_section_only_where_there_is_something_to_show(tmp_path, run):
+    page = Page(write_report([run.path], tmp_path / "without").read_text("utf-8"))
+    assert "inside" not in page.ids
+    add_embeddings(run)
+    add_attention(run)
+    page = Page(write_report([run.path], tmp_path / "with").read_text("utf-8"))
+    assert page.unclosed == []
+    assert "inside" in page.ids
+    alternatives = [alt for alt, _ in page.images]
+    assert any(alt.startswith("Embeddings of pixels of VirtualClasses") for alt in alternatives)
+    assert "alpha, c1, where VirtualClasses looks: own query" in alternatives
+    assert all(source.startswith("data:image/") for _, source in page.images)
