@@ -14,16 +14,11 @@ from polyclinic.config.coordinator_file import load_coordinator_file
 from polyclinic.engine.flower.coordinator import Coordinator
 from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.engine.flower.processes import alive
-from polyclinic.methods import METHODS
 from polyclinic.runs import RunFolder, run_path
 from tests.engine.flower.deployment import Federation, descendants, wait_until
 from tests.engine.flower.hospitals import Hospitals
 
-TOGETHER = [
-    name
-    for name in ("fedavg", "fedbn", "scaffold", "fedlppa", "pflfe", "metafed", "feddp")
-    if name in METHODS
-]
+TOGETHER = ("fedavg", "fedbn", "scaffold", "fedlppa", "pflfe", "metafed", "feddp")
 QUICK = ("federation.rounds=1", "evaluation.every=0", "evaluation.choose=last")
 HASTY = ("engine.name=flower", "engine.deadline=60", "engine.patience=20")
 PATIENT = ("engine.name=flower", "engine.deadline=240", "engine.patience=30")
