@@ -215,13 +215,16 @@ def descendants(process: int) -> dict[int, str]:
     parents = {}
     for each in processes():
         with suppress(OSError):
-            parents[each] = int(
-                Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[1]
-            )
+            parents[each] = int(_facts(each)[1])
     found = {process}
     while more := {each for each, parent in parents.items() if parent in found} - found:
         found |= more
     return {each: " ".join(command_of(each)) for each in found - {process}}
+
+
+def seconds_worked(process: int) -> float:
+    """The processor time that a process has used up to now."""
+    return sum(map(int, _facts(process)[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def wait_until(happened: Callable[[], object], seconds: float = 400.0) -> None:
@@ -229,6 +232,11 @@ def wait_until(happened: Callable[[], object], seconds: float = 400.0) -> None:
     while not happened():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.2)
+
+
+def _facts(process: int) -> list[str]:
+    """What the system says of a process, from its state on; OSError where it has ended."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
 
 
 def _edit(file: Path, changes: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from polyclinic.engine.flower.coordinator import Coordinator
 from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.engine.flower.processes import alive
 from polyclinic.runs import RunFolder, run_path
-from tests.engine.flower.deployment import Federation, descendants, wait_until
+from tests.engine.flower.deployment import Federation, descendants, seconds_worked, wait_until
 from tests.engine.flower.hospitals import Hospitals
 
 TOGETHER = ("fedavg", "fedbn", "scaffold", "fedlppa", "pflfe", "metafed", "feddp")
@@ -93,9 +93,13 @@ def test_a_worker_that_dies_alone_is_started_again(federation):
     )
     victim = federation.hospitals.names[1]
     server = federation.start_server(study)
-    wait_until(lambda: "work fit" in federation.log(victim).rpartition("worker ended")[2])
-    os.kill(federation.worker(victim), signal.SIGKILL)
+    wait_until(lambda: federation.rounds_done(study) >= 0)
+    worker = federation.worker(victim)
+    idle = seconds_worked(worker)
+    wait_until(lambda: seconds_worked(worker) > idle + 0.5)
+    os.kill(worker, signal.SIGKILL)
     assert server.wait(900) == 0, federation.log("server")
+    assert f"the worker of {victim} ended (-9)" in federation.log(victim)
     federation.check_equal(study)
 
 
