@@ -104,3 +104,10 @@ def test_where_its_sites_look_is_drawn_for_the_report(federation):
     for site in done.folder.about().sites:
         names = {each.name for each in done.folder.attention_pictures(site.name)}
         assert names == {"stage 1", "stage 2", "stage 3", "stage 4"}
+
+
+def test_a_run_with_pictures_draws_what_local_queries_attend_to(federation):
+    small = federation(sites=2, resolution=SIDE, rounds=1)
+    done = small.run("feddp", UNCALIBRATED, LAST, "evaluation.pictures=true")
+    for site in done.folder.about().sites:
+        assert done.folder.attention_pictures(site.name)

@@ -79,13 +79,13 @@ def enhance(site: Site, how: Enhancement, views: Views) -> dict[str, float]:
         spreads.append(spread(embedded.detach()))
         return disagreement(embedded, aims)
 
-    faster = {"learning_rate": how.rate * site.training.learning_rate}
+    own_rate = {"learning_rate": how.rate * site.training.learning_rate}
     with site.quiet():
         site.fit(
             loss,
             only=under(site.net, "encoder", PROJECTOR),
             steps=round(how.share * site.steps),
-            training=site.training.model_copy(update=faster),
+            training=site.training.model_copy(update=own_rate),
             stream="enhance",
         )
     return _watched(site, spreads)

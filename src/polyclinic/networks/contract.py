@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +57,17 @@ class Segmenter(nn.Module):
         wrong = list(self._mistakes(images.shape))
         if wrong:
             raise ImageError(f"network '{self.name}' cannot take these images: {'; '.join(wrong)}")
+
+    def pieces(self) -> dict[str, Any]:
+        """What a network that adds something to this one is made of."""
+        return {
+            "channels": self.channels,
+            "classes": self.classes,
+            "divisor": self.divisor,
+            "encoder": self.encoder,
+            "decoder": self.decoder,
+            "head": self.head,
+        }
 
     def parts(self) -> dict[str, Names]:
         """Publish the named parts: each direct sub-module, its own parts, and the norm layers."""

@@ -30,14 +30,7 @@ class GatedSegmenter(Segmenter):
     def __init__(
         self, net: Segmenter, *, sites: int, pooling: Pooling | None, projected: bool
     ) -> None:
-        super().__init__(
-            channels=net.channels,
-            classes=net.classes,
-            divisor=net.divisor,
-            encoder=net.encoder,
-            decoder=net.decoder,
-            head=net.head,
-        )
+        super().__init__(**net.pieces())
         self.name = net.name  # type: ignore[misc]  # errors should name what the study names
         features, maps = smallest_maps(net)
         deepest = features[-1].shape[1]

@@ -103,14 +103,7 @@ class PromptedSegmenter(Segmenter):
         gate: Gate,
         second: bool,
     ) -> None:
-        super().__init__(
-            channels=net.channels,
-            classes=net.classes,
-            divisor=net.divisor,
-            encoder=net.encoder,
-            decoder=net.decoder,
-            head=net.head,
-        )
+        super().__init__(**net.pieces())
         self.name = net.name  # type: ignore[misc]  # errors should name what the study names
         self.prompts = prompts
         self.fusion: Fusion | None = None
