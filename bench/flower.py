@@ -24,8 +24,7 @@ from polyclinic.engine.flower.asks import Hello
 from polyclinic.engine.flower.hosting import travelling
 from polyclinic.engine.flower.parcel import Parcel
 from polyclinic.engine.flower.processes import free_port
-from polyclinic.engine.flower.site_app import consult
-from polyclinic.engine.flower.worker import socket_path
+from polyclinic.engine.flower.site_app import consult, socket_path
 from polyclinic.engine.study import TABLES
 from polyclinic.runs import RunFolder, find_runs
 
@@ -46,7 +45,7 @@ WARM = """
 import sys
 from pathlib import Path
 from polyclinic.engine.flower.parcel import Parcel
-from polyclinic.engine.flower.site_app import consult
+from polyclinic.engine.flower.site_app import consult, socket_path
 parcel = Parcel.read(open(sys.argv[2], "rb"))
 assert "answer" in consult(Path(sys.argv[1]), parcel).about
 """

@@ -19,8 +19,8 @@ from polyclinic.engine.flower.hosting import events_file, travelling
 from polyclinic.engine.flower.parcel import Parcel
 from polyclinic.engine.flower.records import from_records, to_records
 from polyclinic.engine.flower.server_app import app as server_app
-from polyclinic.engine.flower.site_app import consult
-from polyclinic.engine.flower.worker import listening, serve, socket_path
+from polyclinic.engine.flower.site_app import consult, socket_path
+from polyclinic.engine.flower.worker import listening, serve
 from polyclinic.engine.loop import RoundDone, Scored
 from polyclinic.engine.study import runs_of
 from polyclinic.runs import RoundLine
@@ -126,8 +126,9 @@ def test_a_caller_that_hangs_up_does_not_end_the_worker(hospitals, tmp_path):
         worker.join()
 
 
-def test_the_site_app_needs_no_torch():
-    code = "import sys, polyclinic.engine.flower.site_app; sys.exit('torch' in sys.modules)"
+@pytest.mark.parametrize("module", ["site_app", "hospital"])
+def test_what_runs_beside_a_worker_needs_no_torch(module):
+    code = f"import sys, polyclinic.engine.flower.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

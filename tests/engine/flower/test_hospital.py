@@ -15,8 +15,7 @@ from polyclinic.engine.flower.hospital import run_site
 from polyclinic.engine.flower.hosting import travelling
 from polyclinic.engine.flower.parcel import Parcel
 from polyclinic.engine.flower.processes import Kept, alive, end, free_port, listens, start
-from polyclinic.engine.flower.site_app import consult
-from polyclinic.engine.flower.worker import socket_path
+from polyclinic.engine.flower.site_app import consult, socket_path
 from tests.engine.flower.deployment import wait_until
 from tests.engine.flower.hospitals import Hospitals
 

@@ -17,14 +17,10 @@ from typing import BinaryIO, cast
 from polyclinic.config.site_file import load_site_file
 from polyclinic.engine.flower.desk import Desk
 from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.site_app import socket_path
 from polyclinic.weak import KINDS
 
 log = logging.getLogger("polyclinic.site")
-
-
-def socket_path(state: Path) -> Path:
-    """Where the worker of a site listens."""
-    return state / "worker.sock"
 
 
 def main() -> None:  # pragma: no cover (in a process of its own)
