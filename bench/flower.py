@@ -23,8 +23,8 @@ from polyclinic.data.drawing import write_drawn_site
 from polyclinic.engine.flower.asks import Hello
 from polyclinic.engine.flower.hosting import travelling
 from polyclinic.engine.flower.parcel import Parcel
-from polyclinic.engine.flower.processes import free_port
-from polyclinic.engine.flower.site_app import consult, socket_path
+from polyclinic.engine.flower.processes import free_port, socket_path
+from polyclinic.engine.flower.site_app import consult
 from polyclinic.engine.study import TABLES
 from polyclinic.runs import RunFolder, find_runs
 

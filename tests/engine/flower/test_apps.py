@@ -17,9 +17,10 @@ from polyclinic.engine.flower.events import Told, events_in
 from polyclinic.engine.flower.guard import ForeignCode, Guard, write_programs
 from polyclinic.engine.flower.hosting import events_file, travelling
 from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.processes import socket_path
 from polyclinic.engine.flower.records import from_records, to_records
 from polyclinic.engine.flower.server_app import app as server_app
-from polyclinic.engine.flower.site_app import consult, socket_path
+from polyclinic.engine.flower.site_app import consult
 from polyclinic.engine.flower.worker import listening, serve
 from polyclinic.engine.loop import RoundDone, Scored
 from polyclinic.engine.study import runs_of

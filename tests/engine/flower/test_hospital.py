@@ -14,8 +14,16 @@ from polyclinic.engine.flower.asks import Hello
 from polyclinic.engine.flower.hospital import run_site
 from polyclinic.engine.flower.hosting import travelling
 from polyclinic.engine.flower.parcel import Parcel
-from polyclinic.engine.flower.processes import Kept, alive, end, free_port, listens, start
-from polyclinic.engine.flower.site_app import consult, socket_path
+from polyclinic.engine.flower.processes import (
+    Kept,
+    alive,
+    end,
+    free_port,
+    listens,
+    socket_path,
+    start,
+)
+from polyclinic.engine.flower.site_app import consult
 from tests.engine.flower.deployment import wait_until
 from tests.engine.flower.hospitals import Hospitals
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from polyclinic.config.site_file import SiteFile
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.guard import write_programs
-from polyclinic.engine.flower.processes import Kept, free_port
-from polyclinic.engine.flower.site_app import SOCKET, socket_path
+from polyclinic.engine.flower.processes import Kept, free_port, socket_path
+from polyclinic.engine.flower.site_app import SOCKET
 from polyclinic.runs.lock import locked
 
 PAUSE = 0.5  # seconds between two looks at the programs

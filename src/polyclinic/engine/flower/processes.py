@@ -82,6 +82,11 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+def socket_path(state: Path) -> Path:
+    """Where the worker of a site listens."""
+    return state / "worker.sock"
+
+
 def free_port() -> int:
     """A port on the loopback interface that nobody listens on."""
     with socket.socket() as door:

@@ -24,11 +24,6 @@ START_UP = 120.0  # seconds that a worker may take to begin listening
 app = ClientApp()
 
 
-def socket_path(state: Path) -> Path:
-    """Where the worker of a site listens."""
-    return state / "worker.sock"
-
-
 @app.query()
 def forward(message: Message, context: Context) -> Message:  # noqa: ARG001
     """The worker's answer to a message."""

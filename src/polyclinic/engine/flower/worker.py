@@ -17,7 +17,7 @@ from typing import BinaryIO, cast
 from polyclinic.config.site_file import load_site_file
 from polyclinic.engine.flower.desk import Desk
 from polyclinic.engine.flower.parcel import Parcel
-from polyclinic.engine.flower.site_app import socket_path
+from polyclinic.engine.flower.processes import socket_path
 from polyclinic.weak import KINDS
 
 log = logging.getLogger("polyclinic.site")
