@@ -45,7 +45,7 @@ WARM = """
 import sys
 from pathlib import Path
 from polyclinic.engine.flower.parcel import Parcel
-from polyclinic.engine.flower.site_app import consult, socket_path
+from polyclinic.engine.flower.site_app import consult
 parcel = Parcel.read(open(sys.argv[2], "rb"))
 assert "answer" in consult(Path(sys.argv[1]), parcel).about
 """

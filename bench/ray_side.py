@@ -33,7 +33,7 @@ sites = 1
 """
 SERVER = """
 import json, time
-from flwr.app import ArrayRecord
+from flwr.app import Array, ArrayRecord
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from plain.client import place
@@ -45,7 +45,7 @@ app = ServerApp()
 def main(grid, context):
     settings = context.run_config
     workplace, _ = place(settings["study"])
-    first = ArrayRecord({n: t.numpy() for n, t in workplace.first_weights().items()})
+    first = ArrayRecord({n: Array(t.numpy()) for n, t in workplace.first_weights().items()})
     stamps = [time.time()]
 
     class Timed(FedAvg):
@@ -62,7 +62,7 @@ def main(grid, context):
 CLIENT = """
 from functools import cache
 import torch
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 app = ClientApp()
@@ -96,7 +96,8 @@ def train(message, context):
     info = workplace.assignment.sites[number]
     stage = workplace.assignment.stage("fit")
     visit = workplace.visit(info, data[number], stage, letter, None, 1)
-    reply = ArrayRecord({n: t.contiguous().numpy() for n, t in visit.reply.weights.items()})
+    weights = visit.reply.weights
+    reply = ArrayRecord({n: Array(t.contiguous().numpy()) for n, t in weights.items()})
     count = MetricRecord({"num-examples": info.images})
     return Message(RecordDict({"arrays": reply, "metrics": count}), reply_to=message)
 """
@@ -110,7 +111,10 @@ def simulated(folder: Path, study: Path, sites: int, rounds: int) -> list[float]
     for name, text in {"__init__": "", "server": SERVER, "client": CLIENT}.items():
         (app / "plain" / f"{name}.py").write_text(text)
     if not library.exists():
-        words = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(library), RAY]
+        pip = [sys.executable, "-m", "pip"]
+        here = folder / "here.txt"  # what is installed stays as it is: Flower needs its versions
+        here.write_bytes(subprocess.check_output([*pip, "list", "--format=freeze"]))
+        words = [*pip, "install", "--quiet", "--target", str(library), "-c", str(here), RAY]
         subprocess.run(words, check=True)
     home.mkdir(exist_ok=True)
     (home / "config.toml").write_text('[superlink.here]\naddress = ":local-in-memory:"\n')

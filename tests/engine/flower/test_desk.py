@@ -98,6 +98,18 @@ def test_a_site_goes_on_from_the_state_that_the_server_names(desk, hospitals):
     assert not torch.equal(first.weights.flat, later.weights.flat)
 
 
+def test_an_answer_that_got_lost_leaves_again_without_more_training_or_noise(hospitals):
+    (desk,) = hospitals.desks("[privacy]\nclip = 1.0\nnoise = 2.0\n")
+    study = hospitals.study()
+    ask = work(desk, study)
+    first, epsilon = desk.answer(ask), desk.ledger.epsilon(1e-5)
+    assert desk.answer(ask).arrays == first.arrays
+    *_, before, after = desk.ledger.lines()
+    assert after["again"] is True
+    assert after["content"] == before["content"]
+    assert desk.ledger.epsilon(1e-5) == epsilon > 0
+
+
 def test_a_state_that_is_not_there_is_refused(desk, hospitals):
     study = hospitals.study("fedbn")
     answer = desk.answer(work(desk, study, reads=2))

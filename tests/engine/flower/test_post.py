@@ -1,10 +1,12 @@
 """Deadlines, lost parcels and names, with a clock of the test's own."""
 
 import pytest
+from flwr.app import Message
 
 from polyclinic.config import EngineSettings
 from polyclinic.engine.flower.parcel import Parcel
 from polyclinic.engine.flower.post import Post, Trouble
+from polyclinic.engine.flower.records import to_records
 from tests.engine.flower.grid import InProcessGrid, NoAnswer
 
 
@@ -96,6 +98,74 @@ def test_a_lost_parcel_is_sent_again_but_not_for_ever(post, clock):
     calls[:] = []
     post.grid.answering[1] = lambda parcel: [][calls.append(parcel) or 0]
     assert "list index" in exchange(post, "north")["north"].reason
+    assert len(calls) == 3
+
+
+def losing(answers, lost, calls):
+    """A site whose first answers get lost on their way."""
+
+    def answer(parcel):
+        calls.append(parcel)
+        if len(calls) <= lost:
+            raise NoAnswer
+        return answers(parcel)
+
+    return answer
+
+
+def test_a_lost_answer_is_asked_for_again_once_the_others_have_answered(post, clock):
+    calls = []
+    post.grid.answering[1] = losing(named("north"), 2, calls)
+    answers = exchange(post, "north", "south")
+    assert isinstance(answers["north"], Parcel)
+    assert len(calls) == 3
+    assert clock.now == pytest.approx(40, abs=2.1)
+
+
+def test_a_site_that_falls_silent_and_leaves_is_counted_once(post, clock):
+    post.grid.answering[1] = losing(named("north"), 1, [])
+    clock.happenings.append((10, lambda: post.grid.answering.pop(1)))
+    answers = list(post.exchange({"north": Parcel({})}))
+    assert answers == [("north", Trouble("it did not answer within 100 seconds"))]
+
+
+def test_of_two_copies_that_are_under_way_one_answer_counts(post, clock):
+    calls, waiting = [], []
+    post.grid.answering[1] = losing(named("north"), 1, calls)
+    slow = post.grid._push
+
+    def pushed(message):  # the first copy is answered after the second was sent
+        number = slow(message)
+        if message.metadata.dst_node_id == 1:
+            waiting.append((number, message))
+            post.grid.replies.pop(number, None)
+        return number
+
+    def both_answer():
+        for number, message in waiting:
+            reply = to_records(named("north")(Parcel({})))
+            post.grid.replies[number] = Message(reply, reply_to=message)
+
+    post.grid._push = pushed
+    clock.happenings.append((30, both_answer))
+    answers = list(post.exchange({site: Parcel({}) for site in ("north", "south")}))
+    assert [site for site, _ in answers] == ["south", "north"]
+    assert len(waiting) == 2
+
+
+def test_a_copy_that_fails_does_not_count_while_the_other_is_under_way(post, clock):
+    calls = []
+
+    def answer(parcel):
+        calls.append(parcel)
+        if len(calls) == 1:
+            raise NoAnswer
+        if len(calls) == 2:
+            raise RuntimeError("ClientApp stopped responding")
+        return named("north")(parcel)
+
+    post.grid.answering[1] = answer
+    assert isinstance(exchange(post, "north")["north"], Parcel)
     assert len(calls) == 3
 
 

@@ -73,6 +73,7 @@ class Desk:
         self._study = lru_cache(maxsize=4)(self._read_study)
         self._data = lru_cache(maxsize=2)(self._read_data)
         self._open = lru_cache(maxsize=2)(self._open_run)
+        self._latest: tuple[Parcel, Parcel] | None = None  # the last work, and its answer
         prepare(site.threads or torch.get_num_threads())
 
     def answer(self, parcel: Parcel) -> Parcel:
@@ -96,7 +97,7 @@ class Desk:
         if isinstance(ask, Hello):
             return self._welcome(ask)
         if isinstance(ask, Work):
-            return self._work(ask, unpack(parcel))
+            return self._work(ask, parcel)
         return self._score(ask, unpack(parcel) if ask.settle else None)
 
     def _welcome(self, ask: Hello) -> Parcel:
@@ -109,14 +110,19 @@ class Desk:
         welcome = Welcome(about=about, scorable=scorable, version=version("polyclinic"))
         return self._sent(Parcel({"answer": welcome.model_dump()}), ask, {"stage": "hello"})
 
-    def _work(self, ask: Work, letter: Letter) -> Parcel:
+    def _work(self, ask: Work, asked: Parcel) -> Parcel:
+        facts: dict[str, Any] = {"round": ask.number, "stage": ask.stage}
+        if self._latest is not None and self._latest[0] == asked:
+            # The answer got lost on its way: the same leaves once more, with the same noise.
+            return self._sent(self._latest[1], ask, {**facts, "again": True})
+        letter = unpack(asked)
         case, info = self._case(ask)
         state = self._state(case, ask)
         case.states.keep_only(info.name, [*ask.keep, ask.reads])
         stage = case.workplace.assignment.stage(ask.stage)
         visit = case.workplace.visit(info, case.data, stage, letter, state, ask.number)
         self.border.check_letter(visit.reply)
-        reply, facts = self.border.blurred(visit.reply, letter.weights)
+        reply, noise = self.border.blurred(visit.reply, letter.weights)
         note = {"run": ask.run, "round": str(ask.number), "stage": ask.stage}
         case.states.save(info.name, ask.writes, visit.state, note)
         worked = Worked(
@@ -129,7 +135,8 @@ class Desk:
         parcel = pack(reply, ask.encoding, letter.weights)
         parcel.about["answer"] = worked.model_dump()
         log.info("trained for %.1f seconds with a mean loss of %.3f", visit.seconds, visit.loss)
-        return self._sent(parcel, ask, {"round": ask.number, "stage": ask.stage, **facts})
+        self._latest = asked, parcel
+        return self._sent(parcel, ask, {**facts, **noise})
 
     def _score(self, ask: Score, letter: Letter | None) -> Parcel:
         case, info = self._case(ask)

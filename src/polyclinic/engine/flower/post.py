@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flwr.app import Message
@@ -36,6 +36,55 @@ Answer = Parcel | Trouble
 
 
 @dataclass
+class Errands:
+    """Which parcels of an exchange are still to be sent, and which are under way."""
+
+    unsent: dict[str, str]  # site → the last trouble with it
+    under_way: dict[str, str] = field(default_factory=dict)  # message → site
+    tries: Counter[str] = field(default_factory=Counter)
+
+    def ready(self, machines: Mapping[str, Sequence[int]]) -> dict[str, int]:
+        """The machines of the sites whose parcels can go out."""
+        self.unsent |= {site: TWICE for site in self.unsent if len(machines.get(site, ())) > 1}
+        return {s: machines[s][0] for s in self.unsent if len(machines.get(s, ())) == 1}
+
+    def sent(self, messages: Mapping[str, str]) -> None:
+        """Note the messages that went out."""
+        self.under_way |= messages
+        for site in messages.values():
+            self.tries[site] += 1
+            del self.unsent[site]
+
+    def ends(self, site: str, answer: Answer) -> bool:
+        """Whether the errand ends with this: an answer, or too many failures."""
+        if isinstance(answer, Parcel):
+            for copy in [each for each, to in self.under_way.items() if to == site]:
+                del self.under_way[copy]
+            self.unsent.pop(site, None)
+            return True
+        if site in self.under_way.values():
+            return False  # it was sent more than once, and the other copy may arrive
+        if self.tries[site] < TRIES:
+            self.unsent[site] = answer.reason
+            return False
+        return True
+
+    def send_again(self) -> None:
+        """Let those that are silent have their parcel once more."""
+        silent = [site for site in self.under_way.values() if self.tries[site] < TRIES]
+        self.unsent = dict.fromkeys(silent, "it did not answer")
+
+    def troubles(self, deadline: float) -> Iterator[tuple[str, Trouble]]:
+        """Why the errands that are left have not ended."""
+        silent = dict.fromkeys(self.under_way.values())
+        for site, reason in self.unsent.items():
+            if site not in silent:
+                yield site, Trouble(f"it could not be reached: {reason}")
+        for site in silent:
+            yield site, Trouble(f"it did not answer within {deadline:g} seconds")
+
+
+@dataclass
 class Post:
     """Sends parcels to sites and brings their answers, with deadlines."""
 
@@ -53,37 +102,31 @@ class Post:
         """Each site's answer as it arrives; at the end, who has not answered and why.
 
         A parcel that gets lost on its way is sent again when its site is back. Sites that cannot be
-        reached are waited for `patience` seconds after the others have answered.
+        reached are waited for `patience` seconds after the others have answered. After as long a
+        silence those that have the parcel get it once more: the answer may be what got lost.
         """
         patience = self.settings.patience if patience is None else patience
-        unsent = dict.fromkeys(parcels, "it was not connected")  # site → the last trouble with it
-        under_way: dict[str, str] = {}  # message → site
-        tries: Counter[str] = Counter()
+        errands = Errands(unsent=dict.fromkeys(parcels, "it was not connected"))
         end = self.clock() + self.settings.deadline
         progress = self.clock()
-        while unsent or under_way:
-            machines = self._machines(end)
-            unsent |= {site: TWICE for site in unsent if len(machines.get(site, ())) > 1}
-            going = {s: machines[s][0] for s in unsent if len(machines.get(s, ())) == 1}
-            under_way |= self._push({going[site]: parcels[site] for site in going}, going, end)
-            for site in going:
-                tries[site] += 1
-                del unsent[site]
-            for site, answer in self._pull(under_way):
+        while errands.unsent or errands.under_way:
+            going = errands.ready(self._machines(end))
+            outgoing = {number: parcels[site] for site, number in going.items()}
+            errands.sent(self._push(outgoing, going, end))
+            for site, answer in self._pull(errands.under_way):
                 progress = self.clock()
-                if isinstance(answer, Trouble) and tries[site] < TRIES:
-                    unsent[site] = answer.reason
-                else:
+                if errands.ends(site, answer):
                     yield site, answer
             now = self.clock()
-            if now >= end or (unsent and not under_way and now - progress > patience):
+            silence = now - progress > patience
+            if now >= end or (silence and errands.unsent and not errands.under_way):
                 break
-            if unsent or under_way:
+            if silence and not errands.unsent:
+                errands.send_again()
+                progress = now
+            if errands.unsent or errands.under_way:
                 self.sleep(PAUSE)
-        for site, reason in unsent.items():
-            yield site, Trouble(f"it could not be reached: {reason}")
-        for site in under_way.values():
-            yield site, Trouble(f"it did not answer within {self.settings.deadline:g} seconds")
+        yield from errands.troubles(self.settings.deadline)
 
     def _machines(self, end: float) -> dict[str, list[int]]:
         """The machines that are connected, by site name.
