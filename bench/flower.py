@@ -32,6 +32,7 @@ POLYCLINIC = str(Path(sys.executable).with_name("polyclinic"))
 SITES = (2, 8, 32)
 SIMULATED = 8  # sites in Flower's own simulation
 ROUNDS = 2
+AT_ONCE = 8  # sites that work at the same time: more starve Flower itself on two cores
 COLD = """
 import sys
 from polyclinic.config.site_file import load_site_file
@@ -163,7 +164,7 @@ def prepared(folder: Path, sites: int, port: int) -> tuple[Study, list[Path]]:
         '[data]\nsource = "data"\n[network]\nname = "unet"\nwidth = 4\n'
         f"[training]\niterations = 2\nbatch = 4\n[federation]\nrounds = {ROUNDS}\n"
         f'[evaluation]\nevery = 0\nchoose = "last"\npictures = false\n{listed}'
-        '[engine]\nname = "flower"\n'
+        f'[engine]\nname = "flower"\nat_once = {AT_ONCE}\n'
     )
     return load_study(folder / "study.toml", [], TABLES), files
 

@@ -149,12 +149,15 @@ class EngineSettings(Section):
 
     With Flower each site has its own device and threads; a stage takes at most `deadline` seconds,
     a site that cannot be reached is waited for `patience` seconds once the others have answered,
-    and the study stops where less than the `quorum`'s share of the sites answers.
+    the study stops where less than the `quorum`'s share of the sites answers, and at most so many
+    sites as `at_once` says work at the same time, for machines and lines that cannot bear them all.
     """
 
     needs: ClassVar = {
         **dict.fromkeys(("workers", "threads", "device"), ("name", "local")),
-        **dict.fromkeys(("encoding", "quorum", "deadline", "patience"), ("name", "flower")),
+        **dict.fromkeys(
+            ("encoding", "quorum", "deadline", "patience", "at_once"), ("name", "flower")
+        ),
     }
 
     name: Literal["local", "flower"] = "local"
@@ -165,6 +168,7 @@ class EngineSettings(Section):
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
     deadline: Positive = 14400.0
     patience: Positive = 180.0
+    at_once: AtLeastOne | None = None
 
 
 class Choice(Section):

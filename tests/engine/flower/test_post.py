@@ -42,7 +42,8 @@ def post(clock):
         {1: named("north"), 2: named("south")}, registered={1: "north", 2: "south"}
     )
     settings = EngineSettings(name="flower", deadline=100.0, patience=20.0)
-    return Post(grid, settings, Parcel({"ask": "name"}), clock=clock, sleep=clock.sleep)
+    introduction = Parcel({"ask": "name"})
+    return Post(grid, settings, introduction, silence=20.0, clock=clock, sleep=clock.sleep)
 
 
 def exchange(post, *sites, **settings):
@@ -127,6 +128,16 @@ def test_a_site_that_falls_silent_and_leaves_is_counted_once(post, clock):
     clock.happenings.append((10, lambda: post.grid.answering.pop(1)))
     answers = list(post.exchange({"north": Parcel({})}))
     assert answers == [("north", Trouble("it did not answer within 100 seconds"))]
+
+
+def test_no_more_sites_work_at_once_than_may(post, clock):
+    post.settings = EngineSettings(name="flower", deadline=100.0, at_once=1)
+    calls = []
+    post.grid.answering[1] = losing(named("north"), 1, calls)
+    post.grid.answering[2] = lambda parcel: calls.append("south") or named("south")(parcel)
+    answers = list(post.exchange({site: Parcel({}) for site in ("north", "south")}))
+    assert [site for site, _ in answers] == ["north", "south"]
+    assert calls == [Parcel({}), Parcel({}), "south"]
 
 
 def test_of_two_copies_that_are_under_way_one_answer_counts(post, clock):

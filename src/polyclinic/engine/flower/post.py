@@ -21,6 +21,7 @@ from polyclinic.engine.flower.records import from_records, to_records
 KIND = "query"  # of all our messages, in Flower's words
 PAUSE = 0.5  # seconds between two looks into the letter box
 MARGIN = 60.0  # seconds that a message lives longer than anybody waits for its answer
+SILENCE = 180.0  # seconds without any answer after which parcels under way are sent once more
 TRIES = 3  # how often a parcel is sent that does not arrive
 TWICE = "more than one machine is connected under its name"
 
@@ -43,10 +44,13 @@ class Errands:
     under_way: dict[str, str] = field(default_factory=dict)  # message → site
     tries: Counter[str] = field(default_factory=Counter)
 
-    def ready(self, machines: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    def ready(self, machines: Mapping[str, Sequence[int]], at_once: int | None) -> dict[str, int]:
         """The machines of the sites whose parcels can go out."""
         self.unsent |= {site: TWICE for site in self.unsent if len(machines.get(site, ())) > 1}
-        return {s: machines[s][0] for s in self.unsent if len(machines.get(s, ())) == 1}
+        busy = {*self.under_way.values()}
+        room = len(self.unsent) if at_once is None else max(0, at_once - len(busy - {*self.unsent}))
+        free = [site for site in self.unsent if len(machines.get(site, ())) == 1]
+        return {site: machines[site][0] for site in free[:room]}
 
     def sent(self, messages: Mapping[str, str]) -> None:
         """Note the messages that went out."""
@@ -72,7 +76,7 @@ class Errands:
     def send_again(self) -> None:
         """Let those that are silent have their parcel once more."""
         silent = [site for site in self.under_way.values() if self.tries[site] < TRIES]
-        self.unsent = dict.fromkeys(silent, "it did not answer")
+        self.unsent = dict.fromkeys(silent, "it did not answer") | self.unsent
 
     def troubles(self, deadline: float) -> Iterator[tuple[str, Trouble]]:
         """Why the errands that are left have not ended."""
@@ -91,6 +95,7 @@ class Post:
     grid: Grid
     settings: EngineSettings
     introduction: Parcel | None = None  # asks machines without a registered name who they are
+    silence: float = SILENCE
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     names: dict[int, str] = field(default_factory=dict)  # what machines said they are called
@@ -102,7 +107,7 @@ class Post:
         """Each site's answer as it arrives; at the end, who has not answered and why.
 
         A parcel that gets lost on its way is sent again when its site is back. Sites that cannot be
-        reached are waited for `patience` seconds after the others have answered. After as long a
+        reached are waited for `patience` seconds after the others have answered. After a longer
         silence those that have the parcel get it once more: the answer may be what got lost.
         """
         patience = self.settings.patience if patience is None else patience
@@ -110,7 +115,7 @@ class Post:
         end = self.clock() + self.settings.deadline
         progress = self.clock()
         while errands.unsent or errands.under_way:
-            going = errands.ready(self._machines(end))
+            going = errands.ready(self._machines(end), self.settings.at_once)
             outgoing = {number: parcels[site] for site, number in going.items()}
             errands.sent(self._push(outgoing, going, end))
             for site, answer in self._pull(errands.under_way):
@@ -118,10 +123,10 @@ class Post:
                 if errands.ends(site, answer):
                     yield site, answer
             now = self.clock()
-            silence = now - progress > patience
-            if now >= end or (silence and errands.unsent and not errands.under_way):
+            lost = errands.unsent and not errands.under_way and now - progress > patience
+            if now >= end or lost:
                 break
-            if silence and not errands.unsent:
+            if errands.under_way and now - progress > self.silence:
                 errands.send_again()
                 progress = now
             if errands.unsent or errands.under_way:
