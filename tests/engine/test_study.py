@@ -95,8 +95,15 @@ def test_an_earlier_run_is_never_overwritten_unasked(small, tmp_path):
 def test_resuming_with_other_settings_is_refused(small, tmp_path):
     run_study(load_study(small, [], TABLES), tmp_path / "runs", watch=silent)
     changed = load_study(small, ["training.batch=2"], TABLES)
-    with pytest.raises(RunError, match=r"other settings(.|\n)*--fresh"):
+    told = r"other settings:\n  training.batch was \d+, is 2\n(.|\n)*--fresh"
+    with pytest.raises(RunError, match=told):
         run_study(changed, tmp_path / "runs", resume=True, watch=silent)
+
+
+def test_a_run_may_go_on_with_more_workers(small, tmp_path):
+    run_study(load_study(small, [], TABLES), tmp_path / "runs", watch=silent)
+    faster = load_study(small, ["engine.workers=2"], TABLES)
+    run_study(faster, tmp_path / "runs", resume=True, watch=silent)
 
 
 def test_the_best_round_needs_validation_cases(small, tmp_path):

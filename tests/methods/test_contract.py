@@ -1,5 +1,7 @@
 """What every method must keep; a new method is tested by standing in the table."""
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -12,7 +14,7 @@ from polyclinic.federation.letter import Letter
 from polyclinic.federation.server import Server
 from polyclinic.methods import METHODS
 from polyclinic.networks.parts import everything, statistics
-from tests.federations import Done, equal
+from tests.federations import Done, Federation, equal
 
 EVERY = pytest.mark.parametrize("method", METHODS)
 QUICK = {name: ["method.mixing.first_passes=2"] for name in ("fedala", "fedicra", "fedlppa")}
@@ -21,11 +23,33 @@ WEAK = dict.fromkeys(("fedicra", "fedlppa"), ("point", "scribble", "block", "mas
 SIDE = {"feddp": 64}  # smaller images leave attention a single place, and queries nothing to learn
 
 
+def made_for(method: str) -> dict:
+    """The kinds of labels and the size of images that the method is made for."""
+    return {"kinds": WEAK.get(method, ("mask",)), "resolution": SIDE.get(method, 32)}
+
+
 @pytest.fixture
 def federation(federation, method):
-    """Small federations of the kinds of labels that the method is made for."""
-    made_for = {"kinds": WEAK.get(method, ("mask",)), "resolution": SIDE.get(method, 32)}
-    return lambda **settings: federation(**made_for, **settings)
+    """Small federations that suit the method."""
+    return lambda **settings: federation(**made_for(method), **settings)
+
+
+@pytest.fixture(scope="module")
+def plain_runs(tmp_path_factory):
+    """Each method's run as it comes, done once for all tests that only look at it."""
+
+    @cache
+    def run(method: str) -> Done:
+        small = Federation(tmp_path_factory.mktemp("plain"), **made_for(method))
+        return small.run(method, *QUICK.get(method, []))
+
+    return run
+
+
+@pytest.fixture
+def plain(plain_runs, method):
+    """The method's run as it comes."""
+    return plain_runs(method)
 
 
 def final_states(done: Done) -> dict[str, dict[str, torch.Tensor]]:
@@ -41,11 +65,8 @@ def assert_same(first: Done, second: Done) -> None:
 
 
 @EVERY
-def test_the_same_config_twice_gives_bit_equal_weights(federation, method):
-    small = federation()
-    assert_same(
-        small.run(method, *QUICK.get(method, [])), small.run(method, *QUICK.get(method, []))
-    )
+def test_the_same_config_twice_gives_bit_equal_weights(federation, method, plain):
+    assert_same(plain, federation().run(method, *QUICK.get(method, [])))
 
 
 @EVERY
@@ -61,9 +82,8 @@ def test_scoring_in_the_middle_changes_nothing(federation, method):
 
 
 @EVERY
-def test_resuming_after_a_kill_is_bit_equal_to_an_uninterrupted_run(federation, method):
+def test_resuming_after_a_kill_is_bit_equal_to_an_uninterrupted_run(federation, method, plain):
     small = federation()
-    whole = small.run(method, *QUICK.get(method, []))
     for killed_after in range(4):  # before the first round, after each, and after the last stages
         study = small.study(method, *QUICK.get(method, []), name=f"killed after {killed_after}")
         (run,) = runs_of(study, small.folder / "runs")
@@ -72,11 +92,11 @@ def test_resuming_after_a_kill_is_bit_equal_to_an_uninterrupted_run(federation, 
                 break
         assert not run.folder.finished
         resumed = Done(run, list(perform(run, small.data(study))))
-        assert_same(whole, resumed)
+        assert_same(plain, resumed)
         assert [(r.round, r.stage, r.site) for r in resumed.folder.rounds()] == [
-            (r.round, r.stage, r.site) for r in whole.folder.rounds()
+            (r.round, r.stage, r.site) for r in plain.folder.rounds()
         ]
-        assert resumed.folder.scores() == whole.folder.scores()
+        assert resumed.folder.scores() == plain.folder.scores()
 
 
 @EVERY
@@ -121,14 +141,12 @@ def test_letters_carry_exactly_what_is_shared_and_nothing_private(
 
 
 @EVERY
-def test_predicting_changes_neither_weights_nor_memory(federation, method):
+def test_predicting_changes_neither_weights_nor_memory(federation, method, plain):
     small = federation()
-    done = small.run(method, *QUICK.get(method, []))
-    study = small.study(method)
-    data = small.data(study)
-    workplace = Workplace(assign(done.run, data), torch.device("cpu"))
+    data = small.data(small.study(method))
+    workplace = Workplace(assign(plain.run, data), torch.device("cpu"))
     info = workplace.assignment.sites[0]
-    state = SiteState(done.site(info.name), done.memory(info.name))
+    state = SiteState(plain.site(info.name), plain.memory(info.name))
     stage = workplace.assignment.method.settling()
     site = workplace._site(info, data[0], stage, Letter(), state, 3)
     before = site.weights.copy()
@@ -156,9 +174,8 @@ def test_it_works_with_one_two_and_five_sites(federation, method, sites):
 
 
 @EVERY
-def test_fine_tuning_can_follow_it(federation, method):
+def test_fine_tuning_can_follow_it(federation, method, plain):
     small = federation()
-    plain = small.run(method, *QUICK.get(method, []))
     idle = small.run(method, *QUICK.get(method, []), then='{name = "finetune", iterations = 0}')
     tuned = small.run(method, *QUICK.get(method, []), then='{name = "finetune", iterations = 2}')
     assert equal(plain.tensors("server"), tuned.tensors("server"))
@@ -173,11 +190,12 @@ def calibrated(method):
 
 
 @EVERY
-def test_calibration_can_follow_it(federation, method):
+def test_calibration_can_follow_it(federation, method, plain):
     small = federation()
-    off = ["method.calibrate=false"] if method == "feddp" else []
-    plain = small.run(method, *QUICK.get(method, []), *off)
-    done = small.run(method, *QUICK.get(method, []), then=calibrated(method))
+    if method == "feddp":
+        plain, done = small.run(method, "method.calibrate=false"), plain
+    else:
+        done = small.run(method, *QUICK.get(method, []), then=calibrated(method))
     assert equal(plain.tensors("server"), done.tensors("server"))  # what was lent was given back
     for site in plain.folder.about().sites:
         assert not equal(plain.tensors(site.name), done.tensors(site.name))

@@ -1,6 +1,7 @@
 """What a study is: frozen settings read from TOML, checked completely before anything starts."""
 
 from polyclinic.config.callables import GIVEN, Tables, describe
+from polyclinic.config.comparing import changes
 from polyclinic.config.loading import load_study
 from polyclinic.config.mistakes import ConfigError, Mistake
 from polyclinic.config.printing import to_toml
@@ -32,6 +33,7 @@ __all__ = [
     "Study",
     "Tables",
     "TrainingSettings",
+    "changes",
     "describe",
     "load_study",
     "to_toml",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from polyclinic.config import MethodChoice, Study, Tables, to_toml
+from polyclinic.config import MethodChoice, Study, Tables, changes, to_toml
 from polyclinic.data.cases import SiteData, with_masks
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS, Task
@@ -134,8 +135,9 @@ def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:
             continue
         if not resume:
             mistakes.append(f"{run.folder.path} already holds a run")
-        elif run.folder.settings_text() != to_toml(run.study):
-            mistakes.append(f"{run.folder.path} holds a run with other settings")
+        elif changed := changes(run.folder.settings(), tomllib.loads(to_toml(run.study))):
+            mistakes.append(f"{run.folder.path} holds a run with other settings:")
+            mistakes += [f"  {change}" for change in changed]
     if mistakes:
         advice = (
             "the study changed since: start afresh with --fresh, or give it another name"
