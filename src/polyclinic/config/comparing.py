@@ -14,7 +14,7 @@ FREE = frozenset(
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What a run, begun with the first settings, cannot go on with: `training.batch was 12, is 8`."""
+    """What a run begun with the first settings cannot go on with: `training.batch was 12, is 8`."""
     old, new = dict(_leaves("", before)), dict(_leaves("", now))
     return [
         f"{key} was {_shown(old, key)}, is {_shown(new, key)}"
