@@ -56,6 +56,12 @@ def test_extras_are_listed_by_name_once(cost):
     assert cost.extras == ("control/a", "control/b")
 
 
+def test_many_extras_of_one_group_become_one_entry(tmp_path):
+    run = write_run(tmp_path, "A", rounds=1, sites=("alpha",))
+    add(run, 1, "alpha", extras=("prompts", *(f"lent/query.{i}" for i in range(40))))
+    assert method_costs(read_runs([run.path]))[0].extras == ("prompts", "lent/… (40 arrays)")
+
+
 def test_what_was_sent_is_divided_by_part(cost):
     assert cost.parts == {"encoder": 40, "head": 20}
 

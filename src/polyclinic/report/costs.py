@@ -1,6 +1,6 @@
 """What a method costs in bytes and seconds, and how fast it learns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,9 +51,7 @@ def _method_cost(method: MethodRuns, sites: Sequence[str]) -> MethodCost:
         whole=_cost("all sites", runs, sites),
         sites=tuple(_cost(site, runs, [site]) for site in sites),
         parts=_sent_by_part(runs),
-        extras=tuple(
-            dict.fromkeys(extra for run in runs for line in run.rounds for extra in line.extras)
-        ),
+        extras=_grouped({e: None for run in runs for line in run.rounds for e in line.extras}),
         run_seconds=float(np.mean(seconds)) if seconds else None,
     )
 
@@ -65,6 +63,18 @@ def _cost(name: str, runs: list[Run], sites: Sequence[str]) -> Cost:
     spent = [line.numbers["epsilon"] for line in lines if "epsilon" in line.numbers]
     missed = sum(bool(line.missed) for line in lines)
     return Cost(name, down, up, total, seconds, speed, missed, max(spent, default=None))
+
+
+def _grouped(extras: Iterable[str]) -> tuple[str, ...]:
+    """Names of arrays, those of one group (`control/…`) as one entry once there are more than two."""
+    groups: dict[str, list[str]] = {}
+    for extra in extras:
+        groups.setdefault(extra.partition("/")[0], []).append(extra)
+    return tuple(
+        entry
+        for group, names in groups.items()
+        for entry in (names if len(names) <= 2 else [f"{group}/… ({len(names)} arrays)"])
+    )
 
 
 def _sent_by_part(runs: list[Run]) -> dict[str, float]:
