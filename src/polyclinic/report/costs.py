@@ -66,7 +66,7 @@ def _cost(name: str, runs: list[Run], sites: Sequence[str]) -> Cost:
 
 
 def _grouped(extras: Iterable[str]) -> tuple[str, ...]:
-    """Names of arrays, those of one group (`control/…`) as one entry once there are more than two."""
+    """Names of arrays; more than two of one group (`control/…`) become one entry."""
     groups: dict[str, list[str]] = {}
     for extra in extras:
         groups.setdefault(extra.partition("/")[0], []).append(extra)
