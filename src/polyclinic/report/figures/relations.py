@@ -22,8 +22,9 @@ from polyclinic.runs import RoundTable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_CELL, _EVOLUTION, _LABELS = 0.52, 5.4, 1.5  # inches
+_CELL, _EVOLUTION, _LABELS, _LEGEND = 0.52, 4.4, 1.5, 1.9  # inches
 _MOST_PAIRS = 15  # with a line and a name each; beyond, every line is grey
+_LEAST_RANGE = 0.02  # of the colours, so that sites that hardly differ look alike
 _DARK = 0.6  # above this share of the scale numbers are white
 
 
@@ -64,8 +65,8 @@ def _picture(name: str, tables: Sequence[RoundTable]) -> str:
     last = tables[-1]
     map_width = _LABELS + _CELL * len(last.columns)
     height = max(2.6, 1.3 + _CELL * len(last.rows))
-    width = map_width + 0.9 + _EVOLUTION
-    margins = Margins(left=_LABELS, bottom=1.0, across=0.9)
+    width = map_width + 0.9 + _EVOLUTION + _LEGEND
+    margins = Margins(left=_LABELS, right=_LEGEND, bottom=1.0, across=0.9)
     with canvas(1, 2, (width, height), margins, width_ratios=[map_width - _LABELS, _EVOLUTION]) as (
         figure,
         axes,
@@ -79,7 +80,8 @@ def _picture(name: str, tables: Sequence[RoundTable]) -> str:
 
 def _draw_map(panel: "Axes", table: RoundTable, title: str) -> None:
     values = np.array(table.values, dtype=np.float64)
-    low, high = min(0.0, np.nanmin(values)), max(1.0, np.nanmax(values))
+    between = values[~np.eye(*values.shape, dtype=bool)] if len(values) > 1 else values
+    low, high = np.nanmin(between), max(np.nanmax(between), np.nanmin(between) + _LEAST_RANGE)
     panel.imshow(values, cmap="Blues", vmin=low, vmax=high)
     panel.grid(visible=False)
     panel.set_xticks(
@@ -109,5 +111,5 @@ def _draw_evolution(panel: "Axes", tables: Sequence[RoundTable]) -> None:
         marker = "o" if len(numbers) == 1 else None
         panel.plot(numbers, curve, lw=1.2, marker=marker, ms=3.5, label=label, **look)
     if pairs and not many:
-        panel.legend(fontsize=7, frameon=False, ncols=2)
+        panel.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     count_rounds(panel)
