@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 
 from polyclinic.engine.insight import CASES, DRAWN, PIXELS, embedded
+from polyclinic.engine.states import SiteState
 from polyclinic.engine.study import assign, runs_of
 from polyclinic.engine.workplace import Workplace
 from polyclinic.federation.method import Method
 from polyclinic.methods import METHODS
-from polyclinic.report.reading import read_runs
 from polyclinic.runs import read_embeddings
 from tests.federations import equal
 
@@ -107,13 +107,25 @@ def test_workers_keep_the_same_embeddings(federation):
 
 def test_embeddings_are_those_of_the_model_in_use(federation, monkeypatch):
     monkeypatch.setitem(METHODS, "remembering", Remembering)
-    done = federation(rounds=2).run("remembering", PICTURES)
-    models = [
-        read_embeddings(done.folder.embeddings_path(site.name))[1].values
-        for site in done.folder.about().sites
-    ]
-    assert all(len(values) for values in models)
-    assert len(read_runs([done.folder.path]).methods) == 1
+    small = federation(rounds=2)
+    done = small.run("remembering", PICTURES)
+    data = small.data(done.run.study)
+    workplace = Workplace(assign(done.run, data), torch.device("cpu"))
+    for info, its in zip(workplace.assignment.sites, data, strict=True):
+        _, kept = read_embeddings(done.folder.embeddings_path(info.name))
+        site = workplace.opened(info, its, SiteState(done.site(info.name), done.memory(info.name)))
+        idle = embedded("after", site, its.test)
+        with workplace.assignment.method.in_use(site):
+            used = embedded("after", site, its.test)
+        np.testing.assert_allclose(kept.values, used.values, rtol=1e-4, atol=1e-5)
+        assert not np.allclose(kept.values, idle.values, rtol=1e-4, atol=1e-5)
+
+
+def test_every_site_s_model_is_shown_at_the_same_cases(federation):
+    done = federation(rounds=1, sites=2, resolution=64).run("feddp", PICTURES)
+    first, second = (site.name for site in done.folder.about().sites)
+    names = {picture.name for picture in done.folder.attention_pictures(first)}
+    assert names == {*(f"stage {number}" for number in range(1, 5)), f"stage 4, {second}"}
 
 
 def test_methods_that_show_nothing_leave_no_files(federation):
@@ -125,10 +137,12 @@ def test_methods_that_show_nothing_leave_no_files(federation):
 def test_maps_of_attention_are_drawn_over_the_first_cases(federation, monkeypatch):
     monkeypatch.setitem(METHODS, "looking", Looking)
     done = federation(rounds=1).run("looking", PICTURES)
-    for site in done.folder.about().sites:
+    sites = done.folder.about().sites
+    for site in sites:
         pictures = done.folder.attention_pictures(site.name)
-        assert {picture.name for picture in pictures} == {"bright", "upper half"}
-        assert len(pictures) == 2 * min(DRAWN, site.test)
+        others = {f"upper half, {other.name}" for other in sites if other != site}
+        assert {picture.name for picture in pictures} == {"bright", "upper half", *others}
+        assert len(pictures) == (2 + len(others)) * min(DRAWN, site.test)
         upper = next(picture for picture in pictures if picture.name == "upper half")
         with Image.open(upper.path) as image:
             pixels = np.asarray(image).astype(float)

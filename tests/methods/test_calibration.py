@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from polyclinic.engine.local import LocalSites
-from polyclinic.engine.study import assign, runs_of
+from polyclinic.engine.study import assign, perform, runs_of
+from polyclinic.engine.tensors import load_tensors
 from polyclinic.engine.workplace import Workplace
 from polyclinic.federation.letter import Letter
 from polyclinic.federation.server import Server
@@ -172,8 +173,49 @@ def test_where_one_site_lends_what_another_shares_all_get_both(federation):
     keep(server, {first: Letter(), second: Letter(extras=odd), third: Letter()})
     info = exchange.sites.trained[0]
     models = borrowed(hand_on(server, info).extras)
-    assert set(models) == {second}
+    assert set(models) == {second, third}  # who lends nothing is a judge all the same
     assert torch.equal(models[second]["head.bias"], odd["lent/head.bias"])
+    assert torch.equal(models[third]["head.bias"], server.weights["head.bias"])
+
+
+def test_what_no_prediction_needs_is_not_lent(federation):
+    exchange = Exchange(federation(), "pflfe")
+    exchange.ask(exchange.settle, 2)
+    _, replies = exchange.ask(exchange.lend, 2)
+    for reply in replies.values():
+        parts = {name.split("/")[1].partition(".")[0] for name in reply.extras}
+        assert parts == {"decoder", "head"}
+
+
+def test_nothing_lent_is_left_in_a_file_of_the_server(federation, monkeypatch):
+    def stop(server, replies):
+        raise RuntimeError("stopped while private weights were there")
+
+    small = federation()
+    study = small.study("fedbn", LAST, then=igc(), name="stopped")
+    (run,) = runs_of(study, small.folder / "runs")
+    monkeypatch.setattr("polyclinic.methods.calibration.keep", stop)
+    with pytest.raises(RuntimeError, match="stopped while"):
+        list(perform(run, small.data(study)))
+    kept = run.folder.path / "checkpoint"
+    files = [file for file in kept.rglob("*.safetensors") if kept / "sites" not in file.parents]
+    assert files
+    for file in files:
+        assert not any("lent" in name for name in load_tensors(file)[0]), file
+
+
+def test_equal_models_that_were_lent_disagree_nowhere_too(federation):
+    method, site, batch = a_site(federation, "fedbn", kinds=("mask",))
+    models = [site.twin({}), site.twin(dict(site.weights))]
+    site.net.eval()
+    guided = IGC(weight=5.0).loss(method, models, site, batch)
+    assert torch.equal(guided, IGC(weight=0.0).loss(method, models, site, batch))
+
+
+def test_a_model_with_unknown_weights_is_refused(federation):
+    _, site, _ = a_site(federation, "fedbn", kinds=("mask",))
+    with pytest.raises(ValueError, match=r"no weights called head\.gain"):
+        site.twin({"head.gain": torch.zeros(1)})
 
 
 def test_a_fingerprint_tells_values_apart_and_travels_exactly_as_a_number():

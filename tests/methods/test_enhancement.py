@@ -9,7 +9,7 @@ from torch.nn.functional import cosine_similarity
 from polyclinic.data.views import Views
 from polyclinic.methods.enhancement import (
     COLLAPSED,
-    SPREAD,
+    SPREADS,
     Enhancement,
     disagreement,
     enhance,
@@ -31,7 +31,7 @@ def enhanced(federation, *overrides, **how):
     _, site, _ = a_site(federation, "pflfe", *overrides, kinds=("mask",))
     before = site.weights.copy()
     numbers = enhance(site, Enhancement(**how), Views())
-    return site, before, numbers.get(SPREAD)
+    return site, before, numbers
 
 
 def test_the_loss_is_four_less_twice_both_cosines_crosswise():
@@ -70,12 +70,13 @@ def test_the_projector_gives_one_embedding_for_each_image():
 
 
 def test_encoder_and_projector_learn_and_nothing_else_changes(federation):
-    site, before, value = enhanced(federation)
+    site, before, spreads = enhanced(federation)
     moved = changed(site, before)
     assert moved <= part(site.net, "encoder") | part(site.net, "projector")
     assert {name.partition(".")[0] for name in moved} == {"encoder", "projector"}
     assert not moved & statistics(site.net)
-    assert 0 < value < 2
+    assert spreads.keys() == set(SPREADS)
+    assert all(0 < value < 2 for value in spreads.values())
     assert everything(site.net) == before.names  # nothing of the target stays
 
 
@@ -106,9 +107,9 @@ def test_how_the_target_follows_matters_from_the_second_step_on(federation, deca
 
 
 def test_an_enhancement_of_no_steps_changes_and_tells_nothing(federation, caplog):
-    site, before, value = enhanced(federation, share=0.01)
+    site, before, spreads = enhanced(federation, share=0.01)
     assert torch.equal(site.weights.flat, before.flat)
-    assert value is None
+    assert not spreads
     assert not caplog.messages
 
 
@@ -116,7 +117,38 @@ def test_a_collapse_is_told_in_the_log(federation, monkeypatch, caplog):
     with caplog.at_level(logging.WARNING, logger="polyclinic"):
         enhanced(federation)
         assert not caplog.messages
-        monkeypatch.setattr(Views, "draw", lambda self, images, rng: torch.zeros_like(images))
-        _, _, value = enhanced(federation, "network.dropout=[0, 0, 0, 0, 0]")
-    assert value < COLLAPSED
-    assert "the embeddings of all images are nearly the same" in caplog.messages[0]
+        monkeypatch.setattr(Views, "draw", nearly_alike)
+        _, _, spreads = enhanced(federation, "network.dropout=[0, 0, 0, 0, 0]")
+    embeddings, features = spreads.values()
+    assert embeddings > 0.5  # held apart by the projector's norms
+    assert features < COLLAPSED[1]
+    assert (
+        "all images look nearly the same to the encoder (spread of features" in caplog.messages[0]
+    )
+
+
+def nearly_alike(views, images, rng):
+    """Views of the same grey, but for a little noise."""
+    return 0.5 + 1e-4 * torch.randn(images.shape, generator=torch.Generator().manual_seed(1))
+
+
+def test_a_late_collapse_is_not_averaged_away(federation, monkeypatch):
+    drawn = []
+
+    def draw(views, images, rng):
+        drawn.append(images)
+        return nearly_alike(views, images, rng) if len(drawn) > 12 else images
+
+    monkeypatch.setattr(Views, "draw", draw)
+    _, _, spreads = enhanced(federation, "network.dropout=[0, 0, 0, 0, 0]", share=4.0)
+    assert len(drawn) == 16
+    assert spreads["spread of features"] < COLLAPSED[1]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_single_image_has_nothing_to_be_told_apart_from(federation, caplog, batch):
+    with caplog.at_level(logging.WARNING, logger="polyclinic"):
+        site, before, spreads = enhanced(federation, f"training.batch={batch}")
+    untouched = torch.equal(site.weights.flat, before.flat)
+    assert untouched == (not spreads) == (batch == 1)
+    assert ("there is one alone" in caplog.text) == (batch == 1)

@@ -15,6 +15,7 @@ from polyclinic.data.cases import UNLABELLED, Cases
 from polyclinic.data.pictures import draw_heat
 from polyclinic.federation.method import Method
 from polyclinic.federation.seeds import generator
+from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.runs import Embedded, Moment, RunFolder, replacing
 
@@ -42,15 +43,22 @@ def embedded(moment: Moment, site: Site, cases: Cases) -> Embedded:
 
 
 @torch.no_grad()
-def draw_attention(run: RunFolder, method: Method, site: Site, cases: Cases) -> None:
-    """Write where the network looks at a site's first test cases, if the method says so."""
+def draw_attention(
+    run: RunFolder, method: Method, site: Site, cases: Cases, whose: SiteInfo | None = None
+) -> None:
+    """Write where a site's network looks at the first cases, if the method says so.
+
+    Cases are the site's own, or another's (`whose`), at which only the last map is drawn.
+    """
     site.net.eval()
     chosen = cases.select(range(min(DRAWN, len(cases))))
     for index, batch in enumerate(in_order(chosen, batch=1, device=site.device)):
-        for name, maps in method.attention_maps(site, batch.images).items():
+        found = method.attention_maps(site, batch.images)
+        for name, maps in list(found.items())[-1 if whose else 0 :]:
             image, heat = chosen.images[index].cpu().numpy(), maps[0].float().cpu().numpy()
             picture = draw_heat(image, heat.astype(np.float64), SIDE)
-            path = run.attention_path(site.info.name, name, chosen.names[index])
+            owner, title = (whose, f"{name}, {site.info.name}") if whose else (site.info, name)
+            path = run.attention_path(owner.name, title, chosen.names[index])
             with replacing(path) as unfinished:
                 Image.fromarray(picture).save(unfinished, format="PNG")
 

@@ -176,14 +176,17 @@ class Bench:
         if self.pictures and split == "test":
             task = self.workplace.assignment.task
             draw_pictures(self.run, info.name, task, cases, predicted, rows)
-            self._look_inside(info, data, cases, state)
+            self._look_inside(info, data, cases, state, since)
         scores = tuple(Score(number, split, info.name, *row) for row in rows)
         return Scored(number, split, info.name, scores)
 
     def _look_inside(
-        self, info: SiteInfo, data: SiteData, cases: Cases, state: SiteState | None
+        self, info: SiteInfo, data: SiteData, cases: Cases, state: SiteState | None, since: int
     ) -> None:
-        """Keep embeddings of pixels and draw maps of attention, of methods that have such."""
+        """Keep embeddings of pixels and draw maps of attention, of methods that have such.
+
+        Attention is drawn with every site's model, so that they can be compared at the same cases.
+        """
         method = self.workplace.assignment.method
         final = self.workplace.opened(info, data, state)
         with method.in_use(final):
@@ -192,6 +195,12 @@ class Bench:
         if after is not None:
             before = embedded("before", self.workplace.opened(info, data, None), cases)
             write_embeddings(self.run.embeddings_path(info.name), [before, after])
+        for other in self.workplace.assignment.sites:
+            if other != info and self.run.attention_pictures(info.name):
+                model = self.states.load(other.name, since)
+                theirs = self.workplace.opened(other, self.data[other.name], model)
+                with method.in_use(theirs):
+                    draw_attention(self.run, method, theirs, cases, whose=info)
 
 
 _bench: Bench  # the workplace of a worker process

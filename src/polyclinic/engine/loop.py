@@ -168,11 +168,13 @@ class Loop:
             missed: dict[str, str] = {}
             for group in groups:
                 letters = {info.name: stage.letter(self.server, info) for info in group}
-                replies = yield from self._ask(stage, letters, number, since, missed)
-                self._refuse_too_few(missed, len(infos), f"round {number}, stage {stage.name}")
-                if replies:
-                    stage.combine(self.server, replies)
-                self.waiting.clear()
+                try:
+                    replies = yield from self._ask(stage, letters, number, since, missed)
+                    self._refuse_too_few(missed, len(infos), f"round {number}, stage {stage.name}")
+                    if replies:
+                        stage.combine(self.server, replies)
+                finally:
+                    self.waiting.clear()
             since = number
 
     def _ask(
@@ -196,7 +198,8 @@ class Loop:
                     f"site {site} answered with weights that are not numbers in round {number}, "
                     f"stage {stage.name}; the weights of the round before are kept"
                 )
-            replies[site] = self.waiting.seat(site, reply.letter)
+            # What is private to a site is lent, and never written to a file of the server.
+            replies[site] = reply.letter if stage.lends else self.waiting.seat(site, reply.letter)
         return {site: replies[site] for site in letters if site in replies}
 
     def _refuse_too_few(self, missed: Mapping[str, str], count: int, where: str) -> None:

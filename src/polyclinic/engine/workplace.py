@@ -130,7 +130,9 @@ class Workplace:
         reply = stage.work(site)
         steps, images = sum(f.steps for f in site.fits), sum(f.images for f in site.fits)
         numbers = {**reply.numbers, "images": float(info.images), "steps": float(steps)}
-        loss = sum(f.loss * f.steps for f in site.fits) / steps if steps else float("nan")
+        told = [f for f in site.fits if f.stream == "main"] or site.fits  # losses of one kind
+        steps_told = sum(f.steps for f in told)
+        loss = sum(f.loss * f.steps for f in told) / steps_told if steps_told else float("nan")
         kept = site.take(self.everything if stage.settles else self.kept)
         return Visit(
             reply=replace(reply, numbers=numbers),
@@ -202,6 +204,11 @@ class Workplace:
 
     def _refuse_undefined(self, stage: Stage, state: SiteState, letter: Letter) -> None:
         undefined = self.everything - set(state.weights) - letter.weights.names
+        if undefined and stage.settles and not letter.weights:
+            raise ValueError(
+                f"the site has no whole model for stage {stage.name}: it was away when the others "
+                "took up theirs after the last round"
+            )
         assert not undefined, (
             f"stage {stage.name} neither keeps nor receives {sorted(undefined)[:3]}: "
             f"{type(self.assignment.method).__name__}.keeps() must name them"

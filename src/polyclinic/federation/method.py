@@ -63,6 +63,10 @@ class Method:
         """Private weights that the server makes, for each site its own, and no site ever sends."""
         return frozenset()
 
+    def predicts_with(self, net: Segmenter) -> Names:
+        """The weights a prediction depends on; others are not worth lending."""
+        return everything(net)
+
     # The walk of a run: stages before the rounds, of each round, and after the last.
 
     def before(self) -> tuple[Stage, ...]:

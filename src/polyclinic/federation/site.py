@@ -37,6 +37,7 @@ class Fit:
     images: int
     loss: float  # mean over the steps
     rates: float  # sum of the learning rates over the steps
+    stream: str = "main"  # of random draws; others than the main one may have another loss
 
 
 @dataclass
@@ -126,7 +127,7 @@ class Site:
                 losses += self._finite(value, done)
                 rates += rate
                 images += len(batch.images)
-        self.fits.append(Fit(total, images, losses / max(total, 1), rates))
+        self.fits.append(Fit(total, images, losses / max(total, 1), rates, stream))
         return self.fits[-1]
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
@@ -158,7 +159,9 @@ class Site:
     def twin(self, weights: Mapping[str, Tensor]) -> Segmenter:
         """A second network at rest (evaluating, without gradients) that has these weights."""
         net = copy.deepcopy(self.net).eval().requires_grad_(False)
-        net.load_state_dict(dict(weights), strict=False)
+        unknown = net.load_state_dict(dict(weights), strict=False).unexpected_keys
+        if unknown:
+            raise ValueError(f"the network has no weights called {', '.join(unknown[:3])}")
         return net
 
     @contextmanager

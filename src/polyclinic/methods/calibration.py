@@ -84,32 +84,30 @@ def fingerprint(tensor: Tensor) -> float:
 def lend(method: Method, site: Site) -> Letter:
     """What of the model in use is not as the server has it: all that is private, and no more."""
     with method.in_use(site):
-        own = site.take(site.weights.names)
+        own = site.take(method.predicts_with(site.net))
     common = site.letter.numbers
     differing = [name for name in own if common.get(name) != fingerprint(own[name])]
     return Letter(extras={f"{LENT}/{name}": own[name].clone() for name in differing})
 
 
 def keep(server: Server, replies: Mapping[str, Letter]) -> None:
-    """Remember what each site lent, until it is given back."""
+    """Remember what each site lent, until it is given back.
+
+    Where one did not differ from the server but another did, it is as the server has it.
+    """
+    lent = {key for reply in replies.values() for key in reply.extras}
     for site, reply in replies.items():
-        for key, tensor in reply.extras.items():
+        for key in lent:
             _, _, name = key.partition("/")
+            tensor = reply.extras[key] if key in reply.extras else server.weights[name]
             server.memory[f"{LENT}/{site}/{name}"] = tensor.clone()
 
 
 def hand_on(server: Server, info: SiteInfo) -> Letter:
-    """To a site, what all others lent; where one did not differ but another did, as it was."""
-    lent = borrowed(server.memory)
-    names = sorted({name for model in lent.values() for name in model})
-    shared = server.weights
-    extras = {
-        f"{LENT}/{site}/{name}": model[name] if name in model else shared[name].clone()
-        for site, model in lent.items()
-        if site != info.name
-        for name in names
-    }
-    return Letter(extras=extras)
+    """To a site, what all others lent."""
+    own = f"{LENT}/{info.name}/"
+    lent = {key: tensor for key, tensor in server.memory.items() if key.startswith(f"{LENT}/")}
+    return Letter(extras={key: lent[key] for key in sorted(lent) if not key.startswith(own)})
 
 
 def borrowed(tensors: Mapping[str, Tensor]) -> Models:

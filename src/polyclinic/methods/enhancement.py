@@ -20,8 +20,9 @@ from polyclinic.networks.blocks import Norm
 from polyclinic.networks.parts import under
 
 PROJECTOR = "projector"
-SPREAD = "spread of embeddings"
-COLLAPSED = 0.1  # a spread below this is told as a collapse; 1 would be evenly on the sphere
+SPREADS = ("spread of embeddings", "spread of features")  # behind the projector and before it
+COLLAPSED = (0.1, 0.03)  # spreads below these are told as a collapse; 1 is evenly on the sphere
+LATE = 0.25  # the share of a visit's steps, its last ones, that are judged
 
 log = logging.getLogger("polyclinic")
 
@@ -61,22 +62,30 @@ def projector(channels: int, how: Enhancement) -> nn.Module:
 def enhance(site: Site, how: Enhancement, views: Views) -> dict[str, float]:
     """Train the site's encoder and projector towards a slowly following copy of them.
 
-    Gives the mean spread of the embeddings for the record. Running statistics stay as they are:
-    views look unlike the images that will be predicted.
+    Gives the spreads of the embeddings, and of the features they are made from, for the record: the
+    projector's norms hold embeddings apart even where features have become alike. Running
+    statistics stay as they are: views look unlike the images that will be predicted.
     """
+    if min(site.training.batch, len(site.data.train)) < 2:
+        log.warning(
+            "site %s, round %d: no enhancement, which compares the images of a batch, and there is "
+            "one alone",
+            *(site.info.name, site.round),
+        )
+        return {}
     online = nn.ModuleList((site.net.encoder, site.net.get_submodule(PROJECTOR)))
     target = copy.deepcopy(online).requires_grad_(False).train()
     rng = generator(site.seed, site.info.name, site.round, site.stage, "views")
-    spreads: list[float] = []
+    spreads: list[tuple[float, float]] = []
 
     def loss(site: Site, batch: Batch) -> Tensor:  # noqa: ARG001
         if spreads:  # one step was taken since
             follow(target, online, how.decay)
         both = torch.cat([views.draw(batch.images, rng) for _ in range(2)])
-        embedded = _embedded(online, both)
+        features, embedded = _embedded(online, both)
         with torch.no_grad():
-            aims = _embedded(target, both)
-        spreads.append(spread(embedded.detach()))
+            _, aims = _embedded(target, both)
+        spreads.append((spread(embedded.detach()), spread(features.detach())))
         return disagreement(embedded, aims)
 
     own_rate = {"learning_rate": how.rate * site.training.learning_rate}
@@ -114,19 +123,23 @@ def follow(target: nn.Module, online: nn.Module, decay: float) -> None:
         aim.lerp_(own, 1 - decay)
 
 
-def _embedded(modules: nn.Module, images: Tensor) -> Tensor:
+def _embedded(modules: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
+    """The deepest features, pooled over each image, and the embeddings made from them."""
     encoder, project = modules.children()
-    return project(encoder(images)[-1])
+    deepest = encoder(images)[-1]
+    return deepest.mean((2, 3)), project(deepest)
 
 
-def _watched(site: Site, spreads: list[float]) -> dict[str, float]:
+def _watched(site: Site, spreads: list[tuple[float, float]]) -> dict[str, float]:
     if not spreads:
         return {}
-    mean = sum(spreads) / len(spreads)
-    if mean < COLLAPSED:
-        log.warning(
-            "site %s, round %d: the embeddings of all images are nearly the same (spread %.3f), so "
-            "the enhancement teaches nothing; try a smaller enhancement.rate or share",
-            *(site.info.name, site.round, mean),
-        )
-    return {SPREAD: mean}
+    late = spreads[-max(1, round(LATE * len(spreads))) :]
+    found = dict(zip(SPREADS, torch.tensor(late).mean(0).tolist(), strict=True))
+    for (name, value), least in zip(found.items(), COLLAPSED, strict=True):
+        if value < least:
+            log.warning(
+                "site %s, round %d: all images look nearly the same to the encoder (%s %.4f), so "
+                "the enhancement teaches nothing; try a smaller enhancement.rate or share",
+                *(site.info.name, site.round, name, value),
+            )
+    return found

@@ -53,6 +53,10 @@ class PFLFE(Method):
             return own | last_layers(net, self.private_layers)
         return own.union(*(part(net, name) for name in PRIVATE))
 
+    def predicts_with(self, net: Segmenter) -> Names:
+        """All but the projector."""
+        return everything(net) - under(net, PROJECTOR)
+
     def each_round(self) -> tuple[Stage, ...]:
         """Enhancement and supervised learning, with an average after each."""
         fit = Stage("fit", self.letter, self.visit, self.combine)

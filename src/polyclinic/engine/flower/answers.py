@@ -13,6 +13,7 @@ from torch import Tensor
 from polyclinic.engine.flower.parcel import Parcel
 from polyclinic.engine.flower.post import Answer, Trouble
 from polyclinic.federation.letter import Letter
+from polyclinic.federation.method import LENT
 from polyclinic.federation.weights import Weights
 
 Shape = tuple[str, tuple[int, ...]]  # type and size
@@ -75,6 +76,18 @@ def check_letter(letter: Letter, known: Weights) -> None:
         raise BadAnswer(f"its letter has values that are not numbers: {_few(odd)}")
     if not {"images", "steps"} <= set(letter.numbers):
         raise BadAnswer("its letter does not say with how many images and steps it trained")
+
+
+def check_loan(letter: Letter, network: Weights) -> None:
+    """Refuse what a site lends if another site's network has no place for it."""
+    lent = {name.removeprefix(f"{LENT}/"): tensor for name, tensor in letter.extras.items()}
+    wrong = [
+        name
+        for name, tensor in lent.items()
+        if name not in network or _shape(tensor) != _shape(network[name])
+    ]
+    if wrong:
+        raise BadAnswer(f"it lends what the network does not have, or not so: {_few(wrong)}")
 
 
 def odd_ones(signatures: Mapping[str, Signature], shared: Weights) -> dict[str, str]:

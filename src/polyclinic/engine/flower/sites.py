@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from polyclinic.engine.checkpoint import Checkpoint
-from polyclinic.engine.flower.answers import BadAnswer, Signature, check_letter, odd_ones, opened
+from polyclinic.engine.flower.answers import (
+    BadAnswer,
+    Signature,
+    check_letter,
+    check_loan,
+    odd_ones,
+    opened,
+)
 from polyclinic.engine.flower.asks import NO_STATE, Rows, Work, Worked, read_answer
 from polyclinic.engine.flower.asks import Score as ScoreAsk
 from polyclinic.engine.flower.parcel import Parcel, ParcelError
@@ -184,6 +191,8 @@ class FlowerSites:
                 raise BadAnswer(f"its letter of {back.nbytes / 2**20:.0f} MB is too large")
             letter = unpack(back, sent.weights)
             check_letter(letter, self.shared)
+            if stage.lends:
+                check_loan(letter, self.workplace.weights)
         except (BadAnswer, ParcelError) as error:
             return _missed(number, stage.name, site, str(error))
         line = RoundLine(

@@ -75,9 +75,11 @@ def _mean_of_sites(run: Run, sites: Iterable[str]) -> Curve:
 
 
 def _losses(run: Run) -> Curve:
+    """Of the stage a round ends with: one before it may learn something else."""
+    last = {line.round: line.stage for line in run.round_lines}
     found = defaultdict(list)
     for line in run.round_lines:
-        if math.isfinite(line.loss):
+        if math.isfinite(line.loss) and line.stage == last[line.round]:
             found[line.round].append(line.loss)
     return {number: float(np.mean(values)) for number, values in found.items()}
 

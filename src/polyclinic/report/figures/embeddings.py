@@ -19,7 +19,7 @@ from polyclinic.report.figures.drawing import (
 )
 from polyclinic.report.projection import Points, principal_components, tsne
 from polyclinic.report.reading import Comparison, Run
-from polyclinic.runs import Moment, read_embeddings
+from polyclinic.runs import Embedded, Moment, read_embeddings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,7 @@ def embedding_figures(comparison: Comparison) -> list[EmbeddingFigure]:
             pixels = _pixels(run)
             if pixels:
                 channels = next(iter(pixels.values())).values.shape[1]
-                apart = {moment: _separation(those, run) for moment, those in pixels.items()}
+                apart = {moment: _separation(run, moment) for moment in pixels}
                 picture = _picture(pixels, run)
                 label, seed = method.label, run.about.seed
                 found.append(EmbeddingFigure(label, seed, channels, apart, picture))
@@ -64,11 +64,10 @@ def embedding_figures(comparison: Comparison) -> list[EmbeddingFigure]:
 
 def _pixels(run: Run) -> dict[Moment, _Pixels]:
     """The pixels of all sites by moment, thinned evenly to what can be drawn."""
-    names, sites = run.about.task.classes, [site.name for site in run.about.sites]
-    tables = {site: read_embeddings(run.folder.embeddings_path(site)) for site in sites}
+    names = run.about.task.classes
     found: dict[Moment, _Pixels] = {}
     for moment in get_args(Moment):
-        chosen = [(s, t) for s, each in tables.items() for t in each if t.moment == moment]
+        chosen = _tables(run, moment)
         if chosen:
             values = np.concatenate([table.values for _, table in chosen])
             classes = [names[number] for _, table in chosen for number in table.classes]
@@ -80,9 +79,21 @@ def _pixels(run: Run) -> dict[Moment, _Pixels]:
     return found
 
 
-def _separation(pixels: _Pixels, run: Run) -> float:
-    background = run.about.task.classes[0]
-    return separation(pixels.values, np.array([name != background for name in pixels.classes]))
+def _tables(run: Run, moment: Moment) -> list[tuple[str, Embedded]]:
+    """Each site with its pixels at that moment."""
+    return [
+        (site.name, table)
+        for site in run.about.sites
+        for table in read_embeddings(run.folder.embeddings_path(site.name))
+        if table.moment == moment
+    ]
+
+
+def _separation(run: Run, moment: Moment) -> float:
+    """The mean over sites: where decoders are private, a channel means something else at each."""
+    apart = [separation(table.values, table.classes != 0) for _, table in _tables(run, moment)]
+    known = [value for value in apart if np.isfinite(value)]
+    return float(np.mean(known)) if known else float("nan")
 
 
 def _picture(pixels: Mapping[Moment, _Pixels], run: Run) -> str:

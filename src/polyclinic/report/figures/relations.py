@@ -80,7 +80,7 @@ def _picture(name: str, tables: Sequence[RoundTable]) -> str:
 
 def _draw_map(panel: "Axes", table: RoundTable, title: str) -> None:
     values = np.array(table.values, dtype=np.float64)
-    between = values[~np.eye(*values.shape, dtype=bool)] if len(values) > 1 else values
+    between = values[np.eye(*values.shape) == 0] if len(values) > 1 else values
     low, high = np.nanmin(between), max(np.nanmax(between), np.nanmin(between) + _LEAST_RANGE)
     panel.imshow(values, cmap="Blues", vmin=low, vmax=high)
     panel.grid(visible=False)
