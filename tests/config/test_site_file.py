@@ -58,6 +58,7 @@ def test_the_defaults_are_those_of_the_documentation(write):
         "epochs": 20,
         "parts": ("*",),
         "extras": ("*",),
+        "lend": False,
         "methods": ("*",),
         "cases": 5,
         "letter_megabytes": 500,

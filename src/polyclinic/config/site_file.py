@@ -67,13 +67,15 @@ class ServerAddress(Section):
 class Permissions(Section):
     """What the site agrees to; letters and settings beyond it are refused.
 
-    Parts, extras and methods are names, in which * stands for anything.
+    Parts, extras and methods are names, in which * stands for anything. Private weights leave only
+    where the site agrees to `lend` them to the others, as calibration needs.
     """
 
     iterations: AtLeastOne = 1000
     epochs: AtLeastOne = 20
     parts: Names = ("*",)
     extras: Names = ("*",)
+    lend: bool = False
     methods: Names = ("*",)
     cases: AtLeastOne = 5
     letter_megabytes: Positive = 500.0

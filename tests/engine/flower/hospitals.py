@@ -61,7 +61,7 @@ class Hospitals:
         file.write_text(
             f'name = "{name}"\ndata = "data/{name}"\ndevice = "cpu"\nthreads = 1\n'
             f'state = "{state}/{name}"\n[server]\naddress = "127.0.0.1:1"\ninsecure = true\n'
-            f"[allow]\ncases = 1\n{extra}"
+            f"[allow]\ncases = 1\nlend = true\n{extra}"
         )
         return load_site_file(file)
 

@@ -57,13 +57,21 @@ def test_budgets_inside_a_method_s_settings_count_too(border, study):
 
 
 def test_lending_is_refused_before_anything_is_trained(border, study):
-    border().check_study(study(), 5, ["encoder.a"], lends=True)
+    border(lend=True).check_study(study(), 5, ["encoder.a"], lends=True)
     strict = border({"clip": 1.0, "noise": 1.0}, extras=("control",))
     strict.check_study(study(), 5, ["encoder.a"])
     with pytest.raises(BorderClosed) as told:
         strict.check_study(study(), 5, ["encoder.a"], lends=True)
+    assert "to which this site has not agreed (allow.lend = true)" in str(told.value)
     assert "private weights are to be lent, and of extras only control may leave" in str(told.value)
     assert "cannot run with privacy: private weights are to be lent" in str(told.value)
+
+
+def test_nothing_is_lent_unless_the_site_agreed(border):
+    letter = Letter(extras={"lent/head.bias": torch.zeros(2)})
+    border(lend=True).check_letter(letter)
+    with pytest.raises(BorderClosed, match="has not agreed"):
+        border().check_letter(letter)
 
 
 def test_letters_may_carry_only_what_is_allowed(border):

@@ -17,6 +17,11 @@ from polyclinic.federation.letter import Letter
 from polyclinic.federation.method import LENT
 from polyclinic.federation.weights import Weights
 
+NOT_LENT = (
+    "private weights are to be lent to the other sites, to which this site has not agreed "
+    "(allow.lend = true)"
+)
+
 
 class BorderClosed(ValueError):
     """The site does not agree to what it is asked for; all reasons at once."""
@@ -66,6 +71,8 @@ class Border:
         """Refuse to let go what may not leave."""
         refused = self._refused_parts(letter.weights)
         extras = dict.fromkeys(name.partition("/")[0] for name in letter.extras)
+        if LENT in extras and not self.allow.lend:
+            refused.append(NOT_LENT)
         refused += [
             f"the extra {name!r} may not leave; allowed are {', '.join(self.allow.extras)}"
             for name in extras
@@ -110,6 +117,8 @@ class Border:
     def _refused_lending(self) -> list[str]:
         """Why this site's private weights may not leave it, told before anything is trained."""
         refused = []
+        if not self.allow.lend:
+            refused.append(NOT_LENT)
         if not _fits(LENT, self.allow.extras):
             allowed = ", ".join(self.allow.extras)
             refused.append(

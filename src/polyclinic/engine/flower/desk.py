@@ -187,7 +187,8 @@ class Desk:
 
     def _check(self, study: Study, cases: int, workplace: Workplace) -> None:
         lends = any(stage.lends for stage in workplace.assignment.stages)
-        leaving = workplace.everything if lends else workplace.shared
+        needed = workplace.assignment.method.predicts_with(workplace.net) if lends else frozenset()
+        leaving = workplace.shared | needed
         self.border.check_study(study, cases, leaving, lends=lends)
 
     def _state(self, case: Case, ask: Work | Score) -> SiteState | None:
