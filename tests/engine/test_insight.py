@@ -121,13 +121,6 @@ def test_embeddings_are_those_of_the_model_in_use(federation, monkeypatch):
         assert not np.allclose(kept.values, idle.values, rtol=1e-4, atol=1e-5)
 
 
-def test_every_site_s_model_is_shown_at_the_same_cases(federation):
-    done = federation(rounds=1, sites=2, resolution=64).run("feddp", PICTURES)
-    first, second = (site.name for site in done.folder.about().sites)
-    names = {picture.name for picture in done.folder.attention_pictures(first)}
-    assert names == {*(f"stage {number}" for number in range(1, 5)), f"stage 4, {second}"}
-
-
 def test_methods_that_show_nothing_leave_no_files(federation):
     done = federation(rounds=1).run("fedavg", PICTURES)
     assert not (done.folder.path / "embeddings").exists()

@@ -178,6 +178,15 @@ def test_where_one_site_lends_what_another_shares_all_get_both(federation):
     assert torch.equal(models[third]["head.bias"], server.weights["head.bias"])
 
 
+def test_who_holds_back_what_the_server_does_not_have_is_no_judge(federation):
+    exchange = Exchange(federation(sites=3), "fedavg")
+    first, second, third = (info.name for info in exchange.sites.trained)
+    private = {"lent/private.bias": torch.ones(2)}
+    keep(exchange.server, {first: Letter(), second: Letter(extras=private), third: Letter()})
+    models = borrowed(hand_on(exchange.server, exchange.sites.trained[0]).extras)
+    assert set(models) == {second}
+
+
 def test_what_no_prediction_needs_is_not_lent(federation):
     exchange = Exchange(federation(), "pflfe")
     exchange.ask(exchange.settle, 2)

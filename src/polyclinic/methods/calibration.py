@@ -93,14 +93,15 @@ def lend(method: Method, site: Site) -> Letter:
 def keep(server: Server, replies: Mapping[str, Letter]) -> None:
     """Remember what each site lent, until it is given back.
 
-    Where one did not differ from the server but another did, it is as the server has it.
+    Where one did not differ from the server but another did, it is as the server has it. Who holds
+    back what only the sites have is no judge.
     """
-    lent = {key for reply in replies.values() for key in reply.extras}
+    lent = {key.partition("/")[2] for reply in replies.values() for key in reply.extras}
     for site, reply in replies.items():
-        for key in lent:
-            _, _, name = key.partition("/")
-            tensor = reply.extras[key] if key in reply.extras else server.weights[name]
-            server.memory[f"{LENT}/{site}/{name}"] = tensor.clone()
+        own = {name: reply.extras.get(f"{LENT}/{name}", server.weights.get(name)) for name in lent}
+        model = {name: tensor for name, tensor in own.items() if tensor is not None}
+        if len(model) == len(lent):
+            server.memory.update({f"{LENT}/{site}/{name}": t.clone() for name, t in model.items()})
 
 
 def hand_on(server: Server, info: SiteInfo) -> Letter:
