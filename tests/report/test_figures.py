@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from polyclinic.report.figures.curves import loss_figure, site_figure, validation_figure
+from polyclinic.report.figures.curves import _losses, loss_figure, site_figure, validation_figure
 from polyclinic.report.figures.distributions import distribution_figure
 from polyclinic.report.figures.drawing import style
 from polyclinic.report.figures.traffic import traffic_figure
@@ -64,6 +64,17 @@ def test_more_sites_than_columns_go_on_in_the_next_row(tmp_path):
     comparison = read_runs([run.path])
     assert set(sites) <= set(texts(distribution_figure(comparison, "dice", "disc")))
     assert set(sites) <= set(texts(site_figure(comparison)))
+
+
+def test_only_the_loss_a_round_ends_with_is_drawn(tmp_path):
+    run = write_run(tmp_path, "A", rounds=1, sites=("alpha",))
+    (run.path / "rounds.jsonl").unlink()
+    stages = {"enhance": 7.0, "fit": 1.0}
+    run.append_round(
+        [RoundLine(round=1, stage=n, site="alpha", loss=loss) for n, loss in stages.items()]
+    )
+    (read,) = read_runs([run.path]).runs
+    assert _losses(read) == {1: 1.0}
 
 
 def test_losses_that_are_no_numbers_leave_a_gap(tmp_path):

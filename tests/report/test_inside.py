@@ -58,6 +58,15 @@ def test_many_pixels_are_thinned_and_a_moment_may_be_missing(run):
     assert not any("before" in word for word in texts(figure.figure) if word)
 
 
+def test_separation_is_each_site_s_own_where_channels_mean_something_else_at_each(run):
+    rng, classes = generator("apart"), np.arange(40) % 2
+    for sign, site in zip((1, -1, 1, -1), SITES[:4], strict=True):
+        values = rng.normal(size=(40, 2)) + sign * 10 * classes[:, None]
+        write_embeddings(run.embeddings_path(site), [Embedded("after", classes, values)])
+    (figure,) = embedding_figures(read_runs([run.path]))
+    assert figure.separation["after"] > 40  # pooled over the sites it would be about 25
+
+
 def test_methods_without_embeddings_and_unfinished_ones_have_no_figure(tmp_path, run):
     unfinished = write_run(tmp_path, "Other", stop=2)
     add_embeddings(unfinished)
