@@ -218,7 +218,8 @@ def test_affinity_that_is_all_shared_leaves_one_model_for_all(federation):
         "method.paa_shares=all",
         "method.projection.kernel=3",
         "method.projection.norm=false",
-        "method.projection.matrix=sigmoid",
+        "method.projection.matrix=linear",
+        "method.projection.result=alone",
         "federation.weighting=uniform",
     ],
 )

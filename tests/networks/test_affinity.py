@@ -37,9 +37,10 @@ def by_hand(module, layers, maps):
 
 
 @pytest.mark.parametrize("matrix", ["linear", "sigmoid"])
-def test_it_is_the_papers_formula(matrix):
+@pytest.mark.parametrize("result", ["alone", "added"])
+def test_it_is_the_papers_formula(matrix, result):
     torch.manual_seed(0)
-    module = Affinity(3, 3, Projection(matrix=matrix)).eval()
+    module = Affinity(3, 3, Projection(matrix=matrix, result=result)).eval()
     for norm in (layers[1] for layers in (module.query, module.key, module.matrix)):
         norm.running_mean.uniform_(-1, 1)
         norm.running_var.uniform_(0.5, 2)
@@ -48,6 +49,8 @@ def test_it_is_the_papers_formula(matrix):
     key = by_hand(module, module.key, beside)
     weights = by_hand(module, module.matrix, (query + key).clamp(min=0))
     expected = query * (weights.sigmoid() if matrix == "sigmoid" else weights)
+    if result == "added":
+        expected = enlarged + expected
     torch.testing.assert_close(module(enlarged, beside), expected)
 
 

@@ -18,11 +18,15 @@ ROLES: tuple[Role, ...] = ("query", "key", "matrix")
 
 @dataclass(frozen=True)
 class Projection:
-    """How query, key and matrix are made: kernel size, norm, and the matrix as it is or in 0…1."""
+    """How query, key and matrix are made: kernel size, norm, and the matrix as it is or in 0…1.
+
+    Their product takes the place of the decoder's map (`alone`) or is added to it.
+    """
 
     kernel: Literal[1, 3] = 1
     norm: bool = True
-    matrix: Literal["linear", "sigmoid"] = "linear"
+    matrix: Literal["linear", "sigmoid"] = "sigmoid"
+    result: Literal["alone", "added"] = "added"
 
 
 class NoPlaceForAttention(ValueError):
@@ -38,12 +42,14 @@ class Affinity(nn.Module):
         self.key = _projected(beside, enlarged, projection)
         self.matrix = _projected(enlarged, enlarged, projection)
         self.bounded = projection.matrix == "sigmoid"
+        self.added = projection.result == "added"
 
     def forward(self, enlarged: Tensor, beside: Tensor) -> Tensor:
         """Give what takes the enlarged map's place, with as many channels."""
         query = self.query(enlarged)
         matrix = self.matrix(torch.relu_(query + self.key(beside)))
-        return query * (matrix.sigmoid() if self.bounded else matrix)
+        product: Tensor = query * (matrix.sigmoid() if self.bounded else matrix)
+        return enlarged + product if self.added else product
 
 
 def add_affinity(net: Segmenter, projection: Projection) -> None:
