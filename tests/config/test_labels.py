@@ -1,3 +1,5 @@
+from polyclinic.config.labels import default_label
+from polyclinic.methods import FINISHES, METHODS
 from tests.config.example import load, mistakes
 
 
@@ -8,6 +10,12 @@ def labels(folder, methods):
 def test_a_label_is_made_of_the_names_of_the_classes(tmp_path):
     methods = '["fedavg", {name = "fedavg", then = ["finetune"]}, "fedprox"]'
     assert labels(tmp_path, methods) == ["FedAvg", "FedAvg + FineTune", "FedProx"]
+
+
+def test_a_method_with_a_title_is_called_by_it():
+    pieces = [("fc-pflfe", METHODS["fc-pflfe"]), ("finetune", FINISHES["finetune"])]
+    assert default_label(pieces) == "FC-pFLFE + FineTune"
+    assert default_label([("pflfe", METHODS["pflfe"])]) == "pFLFE"
 
 
 def test_equal_labels_are_told_apart_by_the_settings_that_differ(tmp_path):

@@ -10,12 +10,16 @@ from polyclinic.config.study import MethodChoice
 
 
 def default_label(pieces: Sequence[tuple[str, Any]], labels: str | None = None) -> str:
-    """A method and its finishing pieces in one name, those that are classes by their class's.
+    """A method and its finishing pieces in one name: a class's title, or what it is called.
 
     The labels that all sites train on follow, where the method has such.
     """
-    names = [thing.__name__ if isinstance(thing, type) else name for name, thing in pieces]
+    names = [_title(thing) if isinstance(thing, type) else name for name, thing in pieces]
     return " + ".join(names) + (f", {labels}" if labels else "")
+
+
+def _title(thing: type) -> str:
+    return getattr(thing, "title", "") or thing.__name__
 
 
 def told_apart(

@@ -43,6 +43,7 @@ class Stage:
 class Method:
     """Settings and answers; every default is FedAvg's answer. State never lives here."""
 
+    title: ClassVar[str] = ""  # what tables call it, where that is not the name of the class
     pools: ClassVar[bool] = False  # trains on the images of all sites together
     weighting: ClassVar[str | None] = None  # where the method's algebra needs a certain one
     shows_embeddings: ClassVar[bool] = False  # has pixels' embeddings worth a figure in the report

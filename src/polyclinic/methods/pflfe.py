@@ -33,6 +33,7 @@ class PFLFE(Method):
     private_layers: Annotated[int, Field(ge=1)] | None = None
 
     weighting: ClassVar[str | None] = "uniform"
+    title: ClassVar[str] = "pFLFE"
     shows_embeddings: ClassVar[bool] = True
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
@@ -74,6 +75,8 @@ class PFLFE(Method):
 @dataclass(frozen=True)
 class FCPFLFE(PFLFE):
     """pFLFE with one average a round: enhanced and trained at once ("fast converging")."""
+
+    title: ClassVar[str] = "FC-pFLFE"
 
     def each_round(self) -> tuple[Stage, ...]:
         """Everything in one exchange."""

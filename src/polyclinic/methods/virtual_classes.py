@@ -41,6 +41,7 @@ class VirtualClasses(Method):
     paa_shares: Sharing = "key"
     projection: Projection = field(default_factory=Projection)
 
+    title: ClassVar[str] = "Virtual classes"
     shows_embeddings: ClassVar[bool] = True
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
