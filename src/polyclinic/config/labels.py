@@ -18,10 +18,6 @@ def default_label(pieces: Sequence[tuple[str, Any]], labels: str | None = None) 
     return " + ".join(names) + (f", {labels}" if labels else "")
 
 
-def _title(thing: type) -> str:
-    return getattr(thing, "title", "") or thing.__name__
-
-
 def told_apart(
     choices: Mapping[str, MethodChoice], written: set[str], mistakes: list[Mistake]
 ) -> Iterator[MethodChoice]:
@@ -35,6 +31,10 @@ def told_apart(
             problem = "is the label of another method too, or names the same folder"
             advice = "give each method a label of its own"
             mistakes.append(Mistake(f"{key}.label", f"{problem}; {advice}", literal(label)))
+
+
+def _title(thing: type) -> str:
+    return getattr(thing, "title", "") or thing.__name__
 
 
 def _own_label(key: str, choices: Mapping[str, MethodChoice], written: set[str]) -> str:
