@@ -70,6 +70,16 @@ def test_dice_is_the_mean_of_both_branches_against_the_label():
     torch.testing.assert_close(pseudo_dice(first, second, rng=generator()), expected)
 
 
+def test_with_a_mask_only_its_pixels_count():
+    first, second = (each.softmax(1) for each in branches(4, size=(6, 6))[:2])
+    mask = torch.zeros(2, 6, 6, dtype=torch.bool)
+    mask[:, :, :4] = True
+    inside = pseudo_dice(first[..., :4], second[..., :4], rng=generator())
+    torch.testing.assert_close(pseudo_dice(first, second, rng=generator(), mask=mask), inside)
+    with pytest.raises(TensorError, match="mask should be boolean"):
+        pseudo_dice(first, second, mask=mask.long())
+
+
 def test_the_whole_loss_is_that_of_the_paper():
     first, second, label = branches(5)
     supervised = 0.5 * partial_cross_entropy(first, label)

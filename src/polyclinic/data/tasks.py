@@ -22,6 +22,7 @@ class Task:
     resolution: int
     normalisation: Normalisation = "minmax"
     fill: float = 0.0  # what augmentation puts beyond the image's border, after normalisation
+    dark: float | None = None  # normalised pixels up to this were out of the camera's view
 
     def __post_init__(self) -> None:
         if self.resolution < DIVISOR or self.resolution % DIVISOR:
@@ -48,6 +49,7 @@ TASKS: Mapping[str, Task] = {
             classes=("background", "rim", "cup"),
             regions={"disc": (1, 2), "cup": (2,)},
             resolution=384,
+            dark=0.05,
         ),
         Task(
             name="octa",
@@ -65,6 +67,7 @@ TASKS: Mapping[str, Task] = {
             classes=("background", "polyp"),
             regions={"polyp": (1,)},
             resolution=384,
+            dark=0.05,
         ),
         Task(
             name="prostate",

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from polyclinic.config import load_study
-from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Batch, Cases, SiteData, with_masks
 from polyclinic.engine.states import SiteState
 from polyclinic.engine.study import TABLES, Run, assignment_of
@@ -27,7 +26,7 @@ from polyclinic.engine.workplace import Workplace
 from polyclinic.evaluation.scoring import score_cases
 from polyclinic.federation.letter import Letter
 from polyclinic.federation.method import Method, plain_loss
-from polyclinic.federation.scoring import AT_ONCE
+from polyclinic.federation.scoring import predictions
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
@@ -134,11 +133,8 @@ def _state(folder: RunFolder, owner: str) -> SiteState:
     return SiteState(group(tensors, "weights"), group(tensors, "memory"))
 
 
-@torch.no_grad()
 def _probabilities(method: Method, site: Site, cases: Cases) -> Tensor:
-    site.net.eval()
-    batches = in_order(cases, batch=AT_ONCE, device=site.device)
-    return torch.cat([method.predict(site, batch.images).cpu() for batch in batches])
+    return torch.cat([batch.cpu() for batch in predictions(method, site, cases)])
 
 
 def _classes(probabilities: Tensor) -> NDArray[np.uint8]:

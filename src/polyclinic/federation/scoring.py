@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Cases, with_masks
+from polyclinic.data.view import background_out_of_view, in_view
 from polyclinic.evaluation.scoring import ScoreRow, score_cases
 from polyclinic.federation.site import Site
 
@@ -20,16 +22,26 @@ if TYPE_CHECKING:
 AT_ONCE = 12  # images predicted together
 
 
-@torch.no_grad()
 def class_maps(method: Method, site: Site, cases: Cases) -> NDArray[np.uint8]:
     """The most probable class of every pixel, N×H×W."""
-    site.net.eval()
-    found = []
     with method.in_use(site):
-        for batch in in_order(cases, batch=AT_ONCE, device=site.device):
-            probabilities = method.predict(site, batch.images)
-            found.append(probabilities.argmax(dim=1).to(torch.uint8).cpu().numpy())
+        found = [
+            probabilities.argmax(dim=1).to(torch.uint8).cpu().numpy()
+            for probabilities in predictions(method, site, cases)
+        ]
     return np.concatenate(found) if found else cases.masks.numpy()
+
+
+@torch.no_grad()
+def predictions(method: Method, site: Site, cases: Cases) -> Iterator[Tensor]:
+    """Class probabilities (B×K×H×W) of the cases in order, by the weights that are in use.
+
+    What the camera did not see is background.
+    """
+    site.net.eval()
+    for batch in in_order(cases, batch=AT_ONCE, device=site.device):
+        view = in_view(batch.images, site.task.dark)
+        yield background_out_of_view(method.predict(site, batch.images), view)
 
 
 def score(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from polyclinic.losses.checks import map_mistakes, refuse
+from polyclinic.losses.checks import map_mistakes, pixel_mistakes, refuse
 from polyclinic.losses.supervised import UNLABELLED, partial_cross_entropy, soft_dice
 
 LOW, HIGH = 0.7, 1.0  # the first prediction's share, drawn anew for each batch
@@ -35,9 +35,16 @@ def pseudo_dice(
     low: float = LOW,
     high: float = HIGH,
     rng: torch.Generator | None = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
-    """Give the mean of both predictions' squared soft Dice losses against their `mixed_label`."""
+    """Give the mean of both predictions' squared soft Dice losses against their `mixed_label`.
+
+    With a mask (boolean N×H×W) only its pixels count.
+    """
     label = mixed_label(first, second, low, high, rng)
+    if mask is not None:
+        refuse("pseudo_dice", pixel_mistakes("mask", mask, first))
+        label = label.masked_fill(~mask, UNLABELLED)
     return (soft_dice(first, label) + soft_dice(second, label)) / 2
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import l1_loss, mse_loss
 
 from polyclinic.data.cases import UNLABELLED, Batch
+from polyclinic.data.view import in_view
 from polyclinic.federation.letter import Letter
 from polyclinic.federation.method import Method, plain_loss
 from polyclinic.federation.server import SiteInfo
@@ -85,22 +86,27 @@ class FedICRA(Method):
         seen = net.look(batch.images)
         loss = segmentation_loss(seen.logits, batch.labels, kind=site.loss_kind)
         if site.info.kind != "mask":
-            loss = loss + self._without_labels(net, seen, batch)
+            view = in_view(batch.images, site.task.dark)
+            loss = loss + self._without_labels(net, seen, batch, view)
         if self.contrast and net.gate is not None and seen.gates is not None:
             others = net.gate.of_others(seen.deepest)
             loss = loss + self.contrast * site_contrast(seen.gates, others, self.distance)
         return loss
 
-    def _without_labels(self, net: GatedSegmenter, seen: Sight, batch: Batch) -> Tensor:
+    def _without_labels(
+        self, net: GatedSegmenter, seen: Sight, batch: Batch, view: Tensor | None
+    ) -> Tensor:
         probabilities = seen.logits.softmax(1)
         loss = probabilities.new_zeros(())
         if self.tree:
             guides = net.guide(batch.images, seen.maps)
             unlabelled = batch.labels == UNLABELLED
+            if view is not None:
+                unlabelled &= view
             energy = tree_energy(probabilities, batch.images, guides, unlabelled)
             loss = loss + self.tree * energy
         if self.crf:
-            loss = loss + self.crf * gated_crf(probabilities, batch.images)
+            loss = loss + self.crf * gated_crf(probabilities, batch.images, mask=view)
         return loss
 
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from polyclinic.data.cases import Batch
+from polyclinic.data.view import in_view
 from polyclinic.federation.letter import Letter
 from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server, SiteInfo
@@ -153,11 +154,14 @@ class FedLPPA(Method):
         loss = self._labelled(site, batch, branches)
         if site.info.kind == "mask":
             return loss
+        view = in_view(batch.images, site.task.dark)
         first, *second = (logits.softmax(1) for logits in branches)
         if self.pseudo_labels and second:
-            loss = loss + self.pseudo_labels * pseudo_dice(first, second[0], low=self.least_share)
+            loss = loss + self.pseudo_labels * pseudo_dice(
+                first, second[0], low=self.least_share, mask=view
+            )
         if self.crf:
-            loss = loss + self.crf * gated_crf(first, batch.images)
+            loss = loss + self.crf * gated_crf(first, batch.images, mask=view)
         return loss
 
     def supervised(self, site: Site, batch: Batch) -> Tensor:

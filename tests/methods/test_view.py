@@ -1,0 +1,57 @@
+"""Losses that stand in for labels say nothing about pixels that a camera did not see."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from polyclinic.data.cases import UNLABELLED
+from polyclinic.losses import tree_energy
+from tests.methods.test_fedicra import a_site
+
+DARK = 0.5
+CRF = ("method.tree=0.0", "method.contrast=0.0", "method.crf=0.1")
+
+
+def gradient_of_logits(net, loss):
+    """What the loss wants of the logits of each pixel (as they leave the main head)."""
+    kept = []
+
+    def keep(module, inputs, logits):
+        logits.retain_grad()
+        kept.append(logits)
+
+    handle = net.head.register_forward_hook(keep)
+    loss().backward()
+    handle.remove()
+    return kept[0].grad
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"), [("fedicra", CRF), ("fedlppa", ("method.crf=0.1",))]
+)
+def test_unlabelled_pixels_out_of_view_have_no_gradient(federation, name, overrides):
+    method, site, batch = a_site(federation, name, *overrides)
+    dark = (batch.images[:, 0] <= DARK) & (batch.labels == UNLABELLED)
+    bright = (batch.images[:, 0] > DARK) & (batch.labels == UNLABELLED)
+    photograph = replace(site, task=replace(site.task, dark=DARK))
+    wanted = gradient_of_logits(site.net, lambda: method.loss(photograph, batch)).abs().sum(1)
+    assert not wanted[dark].any()
+    assert wanted[bright].all()
+    everywhere = gradient_of_logits(site.net, lambda: method.loss(site, batch)).abs().sum(1)
+    assert everywhere[dark].all()
+
+
+def test_tree_energy_is_taken_over_unlabelled_pixels_in_view(federation):
+    method, site, batch = a_site(
+        federation, "fedicra", "method.crf=0.0", "method.contrast=0.0", "method.tree=1.0"
+    )
+    photograph = replace(site, task=replace(site.task, dark=DARK))
+    site.net.eval()
+    without = replace(method, tree=0.0).loss(site, batch)
+    seen = site.net.look(batch.images)
+    unlabelled = (batch.labels == UNLABELLED) & (batch.images[:, 0] > DARK)
+    guides = site.net.guide(batch.images, seen.maps)
+    energy = tree_energy(seen.logits.softmax(1), batch.images, guides, unlabelled)
+    torch.testing.assert_close(method.loss(photograph, batch), without + energy)
+    assert not torch.isclose(method.loss(site, batch), without + energy)
