@@ -12,6 +12,7 @@ from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
 from polyclinic.methods import FINISHES
 from polyclinic.methods.calibration import IGC, borrowed, fingerprint, fingerprints, hand_on, keep
+from polyclinic.losses.inconsistency import guided_entropy
 from polyclinic.methods.finetune import FineTune
 from polyclinic.networks.parts import norms
 from tests.federations import equal
@@ -227,6 +228,33 @@ def test_equal_models_that_were_lent_disagree_nowhere_too(federation):
     site.net.eval()
     guided = IGC(weight=5.0).loss(method, models, site, batch)
     assert torch.equal(guided, IGC(weight=0.0).loss(method, models, site, batch))
+
+
+@pytest.mark.parametrize("formula", ["distance", "deviation"])
+def test_under_mixed_precision_judges_and_their_entropy_are_those_of_full_precision(
+    federation, monkeypatch, formula
+):
+    method, site, batch = a_site(federation, "fedbn", kinds=("mask",))
+    shifted = {n: 1.01 * t for n, t in site.weights.items() if n.startswith("head.")}
+    igc = IGC(inconsistency=formula, relative=False)
+    seen = []
+
+    def look(probabilities, label, guide):
+        seen.append((probabilities.detach(), guide))
+        return guided_entropy(probabilities, label, guide)
+
+    monkeypatch.setattr("polyclinic.methods.calibration.guided_entropy", look)
+    site.net.eval()
+    models = [site.twin({}), site.twin(shifted)]
+    igc.loss(method, models, site, batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        igc.loss(method, models, site, batch)
+        logits = site.net(batch.images)
+    (_, exact), (probabilities, mixed) = seen
+    assert logits.dtype == torch.bfloat16  # what is trained stays mixed
+    assert exact.any()
+    assert torch.equal(mixed, exact)
+    assert torch.equal(probabilities, logits.float().softmax(1))
 
 
 def test_a_model_with_unknown_weights_is_refused(federation):
