@@ -186,9 +186,7 @@ def test_every_site_can_rebuild_every_other_s_model(federation):
 
 
 @pytest.mark.parametrize(("method", "private"), [("fedrep", "head"), ("feddp", "queries")])
-def test_every_site_keeps_its_own_private_weights_through_the_exchange(
-    federation, method, private
-):
+def test_every_site_keeps_its_own_private_weights_through_the_exchange(federation, method, private):
     exchange = Exchange(federation(resolution=64), method)
     sites = [info.name for info in exchange.sites.trained]
     own = part(exchange.workplace.net, private)
