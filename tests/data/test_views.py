@@ -84,3 +84,11 @@ def test_blurring_is_a_gaussian_of_each_image_s_own_deviation():
     plane = gaussian_filter(batch[1, 0].numpy(), 1.7, mode="mirror", radius=4)
     torch.testing.assert_close(found[1, 0], torch.from_numpy(plane), atol=1e-5, rtol=0)
     assert blurred(batch, torch.zeros(2)) is batch
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_mixed_precision_leaves_views_as_they_are(channels):
+    batch = images(channels)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = Views().draw(batch, rng())
+    assert torch.equal(mixed, Views().draw(batch, rng()))

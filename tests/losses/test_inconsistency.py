@@ -24,11 +24,20 @@ def test_the_released_formula_is_the_unbiased_deviation_over_the_batch_s_largest
 
 @pytest.mark.parametrize("formula", ["distance", "deviation"])
 @pytest.mark.parametrize("relative", [False, True])
-def test_equal_models_and_a_model_alone_agree(formula, relative):
-    for maps in (MAPS[:1].expand(3, -1, -1, -1, -1), MAPS[:1]):
-        found = inconsistency(maps, formula, relative=relative)
+def test_equal_models_and_a_model_alone_agree_exactly(formula, relative):
+    for count in range(1, 9):
+        found = inconsistency(MAPS[:1].repeat(count, 1, 1, 1, 1), formula, relative=relative)
         assert found.shape == MAPS.shape[1:]
-        assert (found < 1e-6).all()
+        assert not found.any()
+
+
+@pytest.mark.parametrize("formula", ["distance", "deviation"])
+@pytest.mark.parametrize("relative", [False, True])
+def test_coarse_probabilities_are_compared_in_full_precision(formula, relative):
+    coarse = MAPS.bfloat16()
+    found = inconsistency(coarse, formula, relative=relative)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, inconsistency(coarse.float(), formula, relative=relative))
 
 
 def test_the_entropy_is_that_of_each_class_on_its_own_weighted_by_the_guide():

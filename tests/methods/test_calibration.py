@@ -1,4 +1,5 @@
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import pytest
 import torch
@@ -10,14 +11,17 @@ from polyclinic.engine.workplace import Workplace
 from polyclinic.federation.letter import Letter
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
-from polyclinic.methods import FINISHES
+from polyclinic.losses.inconsistency import guided_entropy
+from polyclinic.methods import FINISHES, METHODS
 from polyclinic.methods.calibration import IGC, borrowed, fingerprint, fingerprints, hand_on, keep
+from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.finetune import FineTune
-from polyclinic.networks.parts import norms
+from polyclinic.networks.parts import everything, norms, part
 from tests.federations import equal
 from tests.methods.test_fedicra import a_site
 
 LAST = "evaluation.choose=last"
+BARE = {"feddp": ("method.calibrate=false",)}  # what lets calibration follow it but once
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,14 @@ class Alike(FineTune):
 
     def stages(self, method):
         return tuple(replace(stage, name="calibrate") for stage in super().stages(method))
+
+
+@dataclass(frozen=True)
+class EqualQueries(FedDP):
+    """FedDP whose queries stay as they began until the last round, the same at every site."""
+
+    def train(self, site):
+        site.fit(self.loss, only=everything(site.net) - part(site.net, "queries"))
 
 
 def igc(**settings):
@@ -38,12 +50,13 @@ def lines(done, stage):
     return [line for line in done.folder.rounds() if line.stage == stage]
 
 
-@pytest.mark.parametrize("method", ["fedbn", "ditto", "local"])
+@pytest.mark.parametrize("method", ["fedbn", "ditto", "local", "feddp"])
 def test_without_a_weight_it_is_fine_tuning(federation, monkeypatch, method):
     monkeypatch.setitem(FINISHES, "alike", Alike)
     small = federation()
-    tuned = small.run(method, LAST, then='{name = "alike", iterations = 2}')
-    calibrated = small.run(method, LAST, then=igc(weight=0.0))
+    bare = BARE.get(method, ())
+    tuned = small.run(method, *bare, LAST, then='{name = "alike", iterations = 2}')
+    calibrated = small.run(method, *bare, LAST, then=igc(weight=0.0))
     for site in tuned.folder.about().sites:
         assert equal(tuned.tensors(site.name), calibrated.tensors(site.name))
     assert not lines(calibrated, "lend")
@@ -61,6 +74,21 @@ def test_equal_models_disagree_nowhere_so_it_is_fine_tuning_and_nothing_travels(
     shared = len(tuned.tensors("server"))
     assert all(line.up == 16 and line.down == 8 * shared for line in lines(calibrated, "lend"))
     assert all(line.up == 16 and line.down == 0 for line in lines(calibrated, "calibrate"))
+
+
+@pytest.mark.parametrize("formula", ['"distance"', '"deviation"'])
+def test_equal_queries_are_lent_and_disagree_nowhere_so_it_is_fine_tuning(
+    federation, monkeypatch, formula
+):
+    monkeypatch.setitem(FINISHES, "alike", Alike)
+    monkeypatch.setitem(METHODS, "equal-queries", EqualQueries)
+    small = federation(resolution=64)
+    settings = ("network.name=pvt_fpn", *BARE["feddp"], LAST)
+    tuned = small.run("equal-queries", *settings, then='{name = "alike", iterations = 2}')
+    calibrated = small.run("equal-queries", *settings, then=igc(inconsistency=formula))
+    assert all(line.parts["extra lent"] for line in lines(calibrated, "lend"))
+    for site in tuned.folder.about().sites:
+        assert equal(tuned.tensors(site.name), calibrated.tensors(site.name))
 
 
 def test_one_site_alone_only_tunes(federation, monkeypatch):
@@ -111,7 +139,7 @@ class Exchange:
     """A federation after some rounds, whose sites lend and calibrate one step at a time."""
 
     def __init__(self, small, method: str, rounds: int = 1) -> None:
-        study = small.study(method, then=igc())
+        study = small.study(method, *BARE.get(method, ()), then=igc())
         (run,) = runs_of(study, small.folder / "runs")
         data = small.data(study)
         self.workplace = Workplace(assign(run, data), torch.device("cpu"))
@@ -133,7 +161,10 @@ class Exchange:
         return letters, replies
 
     def model(self, name):
-        return self.sites.states.load(name, 2).weights
+        return self.kept(name, 2)
+
+    def kept(self, name, number):
+        return self.sites.states.load(name, number).weights
 
 
 def test_every_site_can_rebuild_every_other_s_model(federation):
@@ -154,15 +185,20 @@ def test_every_site_can_rebuild_every_other_s_model(federation):
         assert any(not torch.equal(theirs[key], own.weights[key]) for key in theirs)
 
 
-def test_every_site_keeps_its_own_private_weights_through_the_exchange(federation):
-    exchange = Exchange(federation(), "fedrep")
+@pytest.mark.parametrize(("method", "private"), [("fedrep", "head"), ("feddp", "queries")])
+def test_every_site_keeps_its_own_private_weights_through_the_exchange(federation, method, private):
+    exchange = Exchange(federation(resolution=64), method)
+    sites = [info.name for info in exchange.sites.trained]
+    own = part(exchange.workplace.net, private)
+    trained = {site: dict(exchange.kept(site, 1)) for site in sites}
+    for one, other in combinations(sites, 2):
+        assert not all(torch.equal(trained[one][name], trained[other][name]) for name in own)
     exchange.ask(exchange.settle, 2)
-    before = {info.name: dict(exchange.model(info.name)) for info in exchange.sites.trained}
+    settled = {site: dict(exchange.model(site)) for site in sites}
     exchange.ask(exchange.lend, 2)
-    for info in exchange.sites.trained:  # the first as well
-        assert equal(before[info.name], dict(exchange.model(info.name)))
-    heads = [model["head.weight"] for model in before.values()]
-    assert not torch.equal(heads[0], heads[1])
+    for site in sites:  # the first as well
+        assert equal(settled[site], dict(exchange.model(site)))
+        assert all(torch.equal(settled[site][name], trained[site][name]) for name in own)
 
 
 def test_where_one_site_lends_what_another_shares_all_get_both(federation):
@@ -227,6 +263,33 @@ def test_equal_models_that_were_lent_disagree_nowhere_too(federation):
     site.net.eval()
     guided = IGC(weight=5.0).loss(method, models, site, batch)
     assert torch.equal(guided, IGC(weight=0.0).loss(method, models, site, batch))
+
+
+@pytest.mark.parametrize("formula", ["distance", "deviation"])
+def test_under_mixed_precision_judges_and_their_entropy_are_those_of_full_precision(
+    federation, monkeypatch, formula
+):
+    method, site, batch = a_site(federation, "fedbn", kinds=("mask",))
+    shifted = {n: 1.01 * t for n, t in site.weights.items() if n.startswith("head.")}
+    igc = IGC(inconsistency=formula, relative=False)
+    seen = []
+
+    def look(probabilities, label, guide):
+        seen.append((probabilities.detach(), guide))
+        return guided_entropy(probabilities, label, guide)
+
+    monkeypatch.setattr("polyclinic.methods.calibration.guided_entropy", look)
+    site.net.eval()
+    models = [site.twin({}), site.twin(shifted)]
+    igc.loss(method, models, site, batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        igc.loss(method, models, site, batch)
+        logits = site.net(batch.images)
+    (_, exact), (probabilities, mixed) = seen
+    assert logits.dtype == torch.bfloat16  # what is trained stays mixed
+    assert exact.any()
+    assert torch.equal(mixed, exact)
+    assert torch.equal(probabilities, logits.float().softmax(1))
 
 
 def test_a_model_with_unknown_weights_is_refused(federation):

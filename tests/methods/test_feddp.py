@@ -78,14 +78,32 @@ def test_with_nothing_private_and_no_calibration_it_is_uniform_averaging(federat
     assert equal(done.tensors("server"), small.run("fedavg", *uniform).tensors("server"))
 
 
-def test_calibration_lends_queries_alone_and_changes_every_site_s_model(federation):
+def test_traffic_is_all_but_the_queries_in_every_round_and_the_queries_once_behind(federation):
+    done = federation(sites=4, rounds=2).run("feddp", LAST)
+    net = NETWORKS["pvt_fpn"](channels=1, classes=2, width=2)
+    private = part(net, "queries")
+    queries, shared = 4 * size(net, private), 4 * size(net, everything(net) - private)
+    numbers, prints = 16, 8 * len(everything(net) - private)
+    found = {}
+    for line in done.folder.rounds():
+        found.setdefault((line.round, line.stage), []).append((line.down, line.up))
+    fit = [(shared, shared + numbers)] * 4
+    assert found == {
+        (1, "fit"): fit,
+        (2, "fit"): fit,
+        (3, "settle"): [(shared, numbers)] * 4,
+        (3, "lend"): [(prints, queries + numbers)] * 4,
+        (3, "calibrate"): [(3 * queries, numbers)] * 4,
+    }
+    lent = [line for line in done.folder.rounds() if line.stage == "lend"]
+    assert all(set(line.extras) == {f"lent/{name}" for name in private} for line in lent)
+    assert all(line.parts == {"extra lent": queries} for line in lent)
+
+
+def test_calibration_changes_every_site_s_model_and_nothing_else(federation):
     small = federation(sites=4, rounds=1)
     before = small.run("feddp", UNCALIBRATED, LAST)
     after = small.run("feddp", LAST)
-    queries = 4 * size(the_network(width=2), part(the_network(width=2), "queries"))
-    lines = {line.stage: line for line in after.folder.rounds()}
-    assert lines["lend"].up == queries + 16
-    assert lines["calibrate"].down == 3 * queries
     for site in before.folder.about().sites:
         assert not equal(before.site(site.name), after.site(site.name))
     assert equal(before.tensors("server"), after.tensors("server"))

@@ -9,7 +9,7 @@ from polyclinic.methods import METHODS
 from polyclinic.methods.enhancement import SPREADS, enhance
 from polyclinic.methods.pflfe import FCPFLFE, PFLFE, last_layers
 from polyclinic.networks import NETWORKS
-from polyclinic.networks.parts import everything, parameters, part
+from polyclinic.networks.parts import everything, parameters, part, statistics
 from tests.federations import equal
 
 LAST = "evaluation.choose=last"
@@ -144,6 +144,8 @@ def test_the_classic_u_net_s_encoder_is_what_the_paper_transmits():
     method = PFLFE()
     net = classic(method)
     assert count(net, method.shares(net)) == 18_851_136
+    moments = statistics(net) & method.shares(net)
+    assert sum(net.state_dict()[name].numel() for name in moments) == 7_936
     assert count(net, everything(net) - part(net, "projector")) == 31_043_521
 
 

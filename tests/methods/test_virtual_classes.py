@@ -249,6 +249,9 @@ def test_parameters_and_traffic_are_those_counted_by_hand(federation):
     lines = [line for line in done.folder.rounds() if line.stage == "fit"]
     assert [line.down for line in lines] == [4 * sent] * 4
     assert [line.up for line in lines] == [4 * sent + 16] * 4  # numbers of images and steps
+    averaged = small.run(NAME, *settings, LAST)  # with the statistics of what is shared
+    lines = [line for line in averaged.folder.rounds() if line.stage == "fit"]
+    assert [line.down for line in lines] == [4 * (sent + 3_424)] * 4
 
 
 @pytest.mark.parametrize("network", ["classic_unet", "pvt_fpn"])

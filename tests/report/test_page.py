@@ -10,7 +10,7 @@ from PIL import Image
 from rich.console import Console
 
 from polyclinic.report import summary_table, write_report
-from polyclinic.runs import CONTOUR_COLOURS, RunError, RunFolder
+from polyclinic.runs import CONTOUR_COLOURS, RoundLine, RunError, RunFolder
 from tests.report.invented import METRICS, write_run
 from tests.report.reading_pages import Page
 
@@ -101,6 +101,24 @@ def test_the_page_shows_curves_cases_costs_and_settings(page):
     assert "torch 2.13.0" in page.text
     assert "polyclinic run study.toml" in page.text
     assert "Test cases never choose a model." in page.text
+
+
+def test_the_page_shows_the_traffic_of_every_stage(tmp_path):
+    run = write_run(tmp_path, "A", rounds=2, sites=("alpha", "beta"), metrics=("dice",))
+    (run.path / "rounds.jsonl").unlink()
+    for number, stage, down, up in ((1, "fit", 4, 5), (2, "fit", 4, 5), (3, "lend", 6, 70)):
+        for site in ("alpha", "beta"):
+            line = {"stage": stage, "site": site, "down": down * 1000, "up": up * 1000}
+            run.append_round([RoundLine(round=number, **line)])
+    page = made([run.path], tmp_path / "out")
+    (table,) = [
+        rows for _, rows in page.tables if [cell.text for cell in rows[0]][1:2] == ["Stage"]
+    ]
+    assert [[cell.text for cell in row] for row in table[1:]] == [
+        ["A", "fit", "2", "8.00 kB", "10.0 kB", "36.0 kB"],
+        ["lend", "1", "12.0 kB", "140 kB", "152 kB"],
+    ]
+    assert page.unclosed == []
 
 
 def test_every_site_shows_best_median_and_worst_case_of_every_method(study, page):

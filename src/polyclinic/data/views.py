@@ -31,6 +31,11 @@ class Views:
     @torch.no_grad()
     def draw(self, images: Tensor, rng: torch.Generator) -> Tensor:
         """One view of each of B×C×H×W images; everything random comes from `rng`, on the CPU."""
+        # Mixed precision would round the places that pixels are taken from.
+        with torch.autocast(images.device.type, enabled=False):
+            return self._drawn(images, rng)
+
+    def _drawn(self, images: Tensor, rng: torch.Generator) -> Tensor:
         draws = torch.rand(DRAWS, len(images), generator=rng).to(images.device)
         view = self._cropped(images, draws[:5])
         if self.colour:

@@ -19,6 +19,7 @@ def inconsistency(maps: Tensor, formula: Inconsistency, *, relative: bool) -> Te
     "distance" is the mean squared difference of the others to the first, "deviation" the standard
     deviation of all; `relative` divides by the largest value. One model agrees with itself.
     """
+    maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
     if len(maps) == 1:
         return torch.zeros_like(maps[0])
     distance = formula == "distance"

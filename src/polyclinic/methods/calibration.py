@@ -62,12 +62,13 @@ class IGC:
 
     def loss(self, method: Method, models: list[Segmenter], site: Site, batch: Batch) -> Tensor:
         """Labels, and labels where the models disagree."""
-        with torch.no_grad():
+        # Judges predict as they are scored: in float32, whatever the training's precision is.
+        with torch.no_grad(), torch.autocast(site.device.type, enabled=False):
             maps = [method.predict(replace(site, net=each), batch.images) for each in models]
         guide = inconsistency(torch.stack(maps), self.inconsistency, relative=self.relative)
         logits = site.net(batch.images)
         plain = segmentation_loss(logits, batch.labels, kind=site.loss_kind)
-        return plain + self.weight * guided_entropy(logits.softmax(1), batch.labels, guide)
+        return plain + self.weight * guided_entropy(logits.float().softmax(1), batch.labels, guide)
 
 
 def fingerprints(server: Server, info: SiteInfo) -> Letter:  # noqa: ARG001

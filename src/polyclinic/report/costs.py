@@ -23,11 +23,23 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class StageCost:
+    """The bytes of all sites in one stage: means over its exchanges, in total over runs."""
+
+    name: str
+    exchanges: float  # in a run
+    down: float
+    up: float
+    total_bytes: float
+
+
+@dataclass(frozen=True)
 class MethodCost:
     """The cost of a method as a whole and at each site, and what its letters carry."""
 
     label: str
     whole: Cost
+    stages: tuple[StageCost, ...]
     sites: tuple[Cost, ...]
     parts: dict[str, float]  # bytes that a run's sites sent of each part of the network
     extras: tuple[str, ...]
@@ -49,6 +61,7 @@ def _method_cost(method: MethodRuns, sites: Sequence[str]) -> MethodCost:
     return MethodCost(
         label=method.label,
         whole=_cost("all sites", runs, sites),
+        stages=_stage_costs(runs),
         sites=tuple(_cost(site, runs, [site]) for site in sites),
         parts=_sent_by_part(runs),
         extras=_grouped({e: None for run in runs for line in run.rounds for e in line.extras}),
@@ -63,6 +76,22 @@ def _cost(name: str, runs: list[Run], sites: Sequence[str]) -> Cost:
     spent = [line.numbers["epsilon"] for line in lines if "epsilon" in line.numbers]
     missed = sum(bool(line.missed) for line in lines)
     return Cost(name, down, up, total, seconds, speed, missed, max(spent, default=None))
+
+
+def _stage_costs(runs: list[Run]) -> tuple[StageCost, ...]:
+    """In the order of a run; a run that has not come to a stage does not count there."""
+    names = {line.stage: None for run in runs for line in run.rounds}
+    return tuple(_stage_cost(name, runs) for name in names)
+
+
+def _stage_cost(name: str, runs: list[Run]) -> StageCost:
+    found = [[line for line in run.rounds if line.stage == name] for run in runs]
+    reached = [lines for lines in found if lines]
+    exchanges = sum(len({line.round for line in lines}) for lines in reached)
+    down = sum(line.down for lines in reached for line in lines)
+    up = sum(line.up for lines in reached for line in lines)
+    count = len(reached)
+    return StageCost(name, exchanges / count, down / exchanges, up / exchanges, (down + up) / count)
 
 
 def _grouped(extras: Iterable[str]) -> tuple[str, ...]:
