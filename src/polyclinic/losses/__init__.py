@@ -1,7 +1,7 @@
 """What training minimises."""
 
 from polyclinic.losses.checks import TensorError
-from polyclinic.losses.gated_crf import gated_crf
+from polyclinic.losses.gated_crf import Window, gated_crf
 from polyclinic.losses.pseudo_labels import dual_branch_loss, mixed_label, pseudo_dice
 from polyclinic.losses.supervised import (
     LabelError,
@@ -15,6 +15,7 @@ from polyclinic.losses.virtual_classes import virtual_class_loss
 __all__ = [
     "LabelError",
     "TensorError",
+    "Window",
     "dual_branch_loss",
     "gated_crf",
     "mixed_label",

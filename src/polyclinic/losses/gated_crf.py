@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import avg_pool2d
@@ -20,6 +22,18 @@ from polyclinic.losses.checks import (
 )
 from polyclinic.losses.gated_crf_kernels import window_sums
 from polyclinic.losses.host import accuracy, each_image, on_host
+
+
+@dataclass(frozen=True)
+class Window:
+    """How far the gated CRF looks (in pixels), and what counts as near and as alike.
+
+    The defaults are the published ones, for images of 256² and more.
+    """
+
+    radius: Annotated[int, Field(ge=1)] = 5
+    sigma_xy: Annotated[float, Field(gt=0)] = 6.0
+    sigma_rgb: Annotated[float, Field(gt=0)] = 0.1
 
 
 def gated_crf(

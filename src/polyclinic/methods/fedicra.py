@@ -16,7 +16,7 @@ from polyclinic.federation.letter import Letter
 from polyclinic.federation.method import Method, plain_loss
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
-from polyclinic.losses import gated_crf, segmentation_loss, tree_energy
+from polyclinic.losses import Window, gated_crf, segmentation_loss, tree_energy
 from polyclinic.methods.learned_mixing import Mixing, MixingLoss, Uses, receive_mixed
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.gated_segmenter import GatedSegmenter, Sight
@@ -43,6 +43,7 @@ class FedICRA(Method):
     tree: Weight = 0.1
     guides: Literal["projected", "features"] = "projected"
     crf: Weight = 0.1
+    crf_window: Window = field(default_factory=Window)
     uses: Uses = "blended"
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
@@ -106,7 +107,8 @@ class FedICRA(Method):
             energy = tree_energy(probabilities, batch.images, guides, unlabelled)
             loss = loss + self.tree * energy
         if self.crf:
-            loss = loss + self.crf * gated_crf(probabilities, batch.images, mask=view)
+            energy = gated_crf(probabilities, batch.images, **vars(self.crf_window), mask=view)
+            loss = loss + self.crf * energy
         return loss
 
 

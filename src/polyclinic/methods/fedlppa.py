@@ -17,7 +17,7 @@ from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server, SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
-from polyclinic.losses import gated_crf, pseudo_dice, segmentation_loss
+from polyclinic.losses import Window, gated_crf, pseudo_dice, segmentation_loss
 from polyclinic.methods.learned_mixing import Mixing, MixingLoss, Uses, receive_mixed
 from polyclinic.methods.second_decoder import (
     SECOND,
@@ -61,6 +61,7 @@ class FedLPPA(Method):
     pseudo_labels: Weight = 0.5
     least_share: Annotated[float, Field(ge=0, le=1)] = 0.7
     crf: Weight = 0.0
+    crf_window: Window = field(default_factory=Window)
     uses: Uses = "blended"
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
@@ -161,7 +162,8 @@ class FedLPPA(Method):
                 first, second[0], low=self.least_share, mask=view
             )
         if self.crf:
-            loss = loss + self.crf * gated_crf(first, batch.images, mask=view)
+            energy = gated_crf(first, batch.images, **vars(self.crf_window), mask=view)
+            loss = loss + self.crf * energy
         return loss
 
     def supervised(self, site: Site, batch: Batch) -> Tensor:
