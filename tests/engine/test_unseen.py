@@ -14,6 +14,8 @@ from polyclinic.evaluation.scoring import score_cases
 from polyclinic.federation.letter import Letter
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.weights import Weights
+from polyclinic.methods.fedavg import FedAvg
+from polyclinic.methods.pflfe import PFLFE
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import everything, part
 from polyclinic.runs import RunError, RunFolder
@@ -42,7 +44,9 @@ def workplace_of(done, small):
     return Workplace(assign(done.run, small.data(done.run.study)), CPU)
 
 
-@pytest.mark.parametrize("method", ["feddp", "ditto", "pflfe", "fedavg", "local", "centralized"])
+@pytest.mark.parametrize(
+    "method", ["feddp", "ditto", "pflfe", "fedlppa", "fedavg", "local", "centralized"]
+)
 def test_every_site_s_model_their_ensemble_and_one_tuned_there_are_scored(
     federation, stranger, method
 ):
@@ -115,7 +119,7 @@ def test_tuning_trains_the_decoder_and_leaves_the_encoder_bit_by_bit(federation,
     small = federation()
     site, server = a_guest(small.run("pflfe", LAST), small, stranger)
     first = site.weights.copy()
-    tune(site, 3)
+    tune(PFLFE(), site, 3)
     for name in part(site.net, "encoder"):
         assert torch.equal(site.weights[name], server[name])
     decoder = part(site.net, "decoder") | part(site.net, "head")
@@ -126,7 +130,7 @@ def test_tuning_trains_the_decoder_and_leaves_the_encoder_bit_by_bit(federation,
 def test_tuning_takes_as_long_as_a_site_of_the_run_did_unless_told(federation, stranger):
     small = federation(rounds=3)
     site, _ = a_guest(small.run("pflfe", LAST), small, stranger)
-    tune(site, None)
+    tune(PFLFE(), site, None)
     assert [fit.steps for fit in site.fits] == [3 * 2]
 
 
@@ -134,7 +138,7 @@ def test_where_nothing_is_private_the_shared_model_is_used_as_it_is(federation, 
     small = federation()
     done = small.run("fedavg", LAST)
     site, server = a_guest(done, small, stranger)
-    tune(site, 3)
+    tune(FedAvg(), site, 3)
     assert all(torch.equal(site.weights[name], server[name]) for name in server)
     models = by_model(tried(done, stranger))
     assert models[TUNED] == next(iter(models.values()))

@@ -136,10 +136,10 @@ def test_the_weight_the_formula_and_the_scale_matter(federation, method):
 
 
 class Exchange:
-    """A federation after some rounds, whose sites lend and calibrate one step at a time."""
+    """A federation after one round, whose sites lend and calibrate one step at a time."""
 
-    def __init__(self, small, method: str, rounds: int = 1) -> None:
-        study = small.study(method, *BARE.get(method, ()), then=igc())
+    def __init__(self, small, method: str, *overrides: str) -> None:
+        study = small.study(method, *BARE.get(method, ()), *overrides, then=igc())
         (run,) = runs_of(study, small.folder / "runs")
         data = small.data(study)
         self.workplace = Workplace(assign(run, data), torch.device("cpu"))
@@ -148,9 +148,9 @@ class Exchange:
         self.sites = LocalSites(self.workplace, data, run.folder)
         first = self.workplace.first_weights()
         self.server = Server(self.sites.trained, first, study.federation, 0)
-        for number in range(1, rounds + 1):
-            for stage in self.method.each_round():
-                self.ask(stage, number)
+        self.method.start(self.server)
+        for stage in self.method.each_round():
+            self.ask(stage, 1)
         self.settle, self.lend, self.calibrate = self.workplace.assignment.after
 
     def ask(self, stage, number):
@@ -230,6 +230,18 @@ def test_what_no_prediction_needs_is_not_lent(federation):
     for reply in replies.values():
         parts = {name.split("/")[1].partition(".")[0] for name in reply.extras}
         assert parts == {"decoder", "head"}
+
+
+@pytest.mark.parametrize(("method", "unheard"), [("fedlppa", "second"), ("fedicra", "guides")])
+def test_neither_a_second_decoder_nor_guides_are_lent(federation, method, unheard):
+    small = federation(kinds=("point", "scribble", "block"))
+    exchange = Exchange(small, method, "method.uses=trained")
+    exchange.ask(exchange.settle, 2)
+    _, replies = exchange.ask(exchange.lend, 2)
+    for reply in replies.values():
+        parts = {name.split("/")[1].partition(".")[0] for name in reply.extras}
+        assert "decoder" in parts
+        assert unheard not in parts
 
 
 def test_nothing_lent_is_ever_in_a_file_of_the_server(federation, monkeypatch):

@@ -13,7 +13,7 @@ from polyclinic.engine.workplace import Workplace
 from polyclinic.federation.letter import Letter
 from polyclinic.federation.server import Server
 from polyclinic.methods import METHODS
-from polyclinic.networks.parts import everything, statistics
+from polyclinic.networks.parts import everything, parameters, statistics
 from tests.federations import Done, Federation, equal
 
 EVERY = pytest.mark.parametrize("method", METHODS)
@@ -161,6 +161,22 @@ def test_predicting_changes_neither_weights_nor_memory(federation, method, plain
     torch.testing.assert_close(first.sum(dim=1), torch.ones(2, 32, 32))
     assert torch.equal(site.weights.flat, before.flat)
     assert equal(dict(site.memory), memory)
+
+
+@EVERY
+def test_predictions_depend_on_what_the_method_says_and_on_nothing_else(federation, method, plain):
+    """What a site lends is taken from this."""
+    small = federation()
+    data = small.data(small.study(method))
+    workplace = Workplace(assign(plain.run, data), torch.device("cpu"))
+    chosen, info = workplace.assignment.method, workplace.assignment.sites[0]
+    site = workplace.opened(info, data[0], SiteState(plain.site(info.name), {}))
+    site.net.eval().requires_grad_(True)
+    chosen.predict(site, torch.rand(2, 1, 64, 64)).square().sum().backward()
+    heard = {name for name, each in site.net.named_parameters() if each.grad is not None}
+    named = chosen.predicts_with(site.net)
+    assert named & parameters(site.net) == heard
+    assert not named & chosen.hands_out(site.net)
 
 
 @EVERY

@@ -45,12 +45,21 @@ def test_the_first_learning_takes_several_passes_and_later_ones_one(federation):
     few = small.run("fedala", "method.mixing.first_passes=1", LAST)
     more = small.run("fedala", "method.mixing.first_passes=4", LAST)
     steps = [
-        [line.numbers["steps"] for line in done.folder.rounds() if line.stage == "fit"]
+        [line.images // 4 for line in done.folder.rounds() if line.stage == "fit"]
         for done in (few, more)
     ]
     assert steps[0][0] == steps[1][0] == 2
     assert steps[1][1] - 2 == 4 * (steps[0][1] - 2) > 0
     assert steps[0][2] == steps[1][2]
+
+
+@pytest.mark.parametrize("method", ["fedala", "fedicra", "fedlppa"])
+def test_steps_that_learn_the_mixture_are_not_counted_as_training(federation, method):
+    small = federation(sites=2, kinds=("point", "scribble"))
+    done = small.run(method, "federation.weighting=steps", *QUICK)
+    last = [line for line in done.folder.rounds() if line.stage == "fit" and line.round == 2]
+    assert [line.numbers["steps"] for line in last] == [2, 2]
+    assert all(line.images > 2 * 4 for line in last)  # which it took all the same
 
 
 @dataclass(frozen=True)

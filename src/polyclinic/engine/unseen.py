@@ -86,11 +86,11 @@ def finished_run(folder: RunFolder) -> Run:
     return Run(study.method[0], study.seeds[0], folder, study)
 
 
-def tune(site: Site, iterations: int | None) -> None:
-    """Train what is private on the site's own cases, with the letter's weights at rest."""
+def tune(method: Method, site: Site, iterations: int | None) -> None:
+    """Train what is private and heard in predictions, with the letter's weights at rest."""
     shared = site.letter.weights.names
     site.load(site.letter.weights)
-    private = parameters(site.net) - shared
+    private = parameters(site.net) & method.predicts_with(site.net) - shared
     if not private:
         return
 
@@ -124,7 +124,7 @@ def _predictions(
     guest = SiteInfo(data.name, 0, data.kind, len(data.train))
     site = workplace.opened(guest, data, None)
     site.letter = Letter(Weights.pack(_state(folder, "server").weights))
-    tune(site, iterations)
+    tune(method, site, iterations)
     yield TUNED, _classes(_probabilities(method, site, cases))
 
 

@@ -128,7 +128,7 @@ class Workplace:
         started = time.perf_counter()
         site = self._site(info, data, stage, letter, state, number)
         reply = stage.work(site)
-        steps, images = sum(f.steps for f in site.fits), sum(f.images for f in site.fits)
+        steps = sum(f.steps for f in site.fits if f.trains)
         numbers = {**reply.numbers, "images": float(info.images), "steps": float(steps)}
         told = [f for f in site.fits if f.stream == "main"] or site.fits  # losses of one kind
         steps_told = sum(f.steps for f in told)
@@ -138,7 +138,7 @@ class Workplace:
             reply=replace(reply, numbers=numbers),
             state=SiteState(kept, site.memory),
             seconds=time.perf_counter() - started,
-            images=images,
+            images=sum(f.images for f in site.fits),
             loss=loss,
         )
 

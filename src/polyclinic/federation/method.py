@@ -65,8 +65,8 @@ class Method:
         return frozenset()
 
     def predicts_with(self, net: Segmenter) -> Names:
-        """The weights a prediction depends on; others are not worth lending."""
-        return everything(net)
+        """The weights a prediction depends on; others are never lent."""
+        return everything(net) - self.hands_out(net)
 
     # The walk of a run: stages before the rounds, of each round, and after the last.
 

@@ -38,6 +38,7 @@ class Fit:
     loss: float  # mean over the steps
     rates: float  # sum of the learning rates over the steps
     stream: str = "main"  # of random draws; others than the main one may have another loss
+    trains: bool = True  # the network itself, and not something else in the optimizer's place
 
 
 @dataclass
@@ -99,8 +100,8 @@ class Site:
         """Train the network in place: the training loop.
 
         `only` names the weights that learn; `hook` may change gradients between backward and step;
-        `update` replaces the optimizer's step; `stream` names the random draws, so that two fits
-        with the same stream in the same stage see the same batches.
+        `update` replaces the optimizer's step, and no reply counts such steps; `stream` names the
+        random draws, so that two fits with the same stream in the same stage see the same batches.
         """
         training = training or self.training
         total = self.steps if steps is None else steps
@@ -127,7 +128,8 @@ class Site:
                 losses += self._finite(value, done)
                 rates += rate
                 images += len(batch.images)
-        self.fits.append(Fit(total, images, losses / max(total, 1), rates, stream))
+        mean = losses / max(total, 1)
+        self.fits.append(Fit(total, images, mean, rates, stream, trains=update is None))
         return self.fits[-1]
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:

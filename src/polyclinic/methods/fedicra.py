@@ -63,6 +63,10 @@ class FedICRA(Method):
         """What will be blended with the next weights received; all, where it is used as trained."""
         return everything(net) if self.uses == "trained" else self.blended(net)
 
+    def predicts_with(self, net: Segmenter) -> Names:
+        """All but the guides."""
+        return everything(net) - net.parts().get("guides", frozenset())
+
     def blended(self, net: Segmenter) -> Names:
         """Decoder and head."""
         return (part(net, "decoder") | part(net, "head")) & parameters(net)

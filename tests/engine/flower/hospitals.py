@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 from polyclinic.config import EngineSettings, Study, load_study
@@ -22,6 +22,10 @@ from tests.federations import NEEDS
 TASK = "octa"
 SIDE = 32
 LARGER = {"feddp": ("task.resolution=64",)}  # at 32 attention has one place, queries no effect
+WEAK = dict.fromkeys(("fedicra", "fedlppa"), ("point", "scribble", "block", "mask"))  # of sites
+BRIEF = dict.fromkeys(("fedala", "fedicra", "fedlppa"), ("method.mixing.first_passes=2",))
+EVERY_TERM = {"fedlppa": ("method.crf=0.1",)}  # one that is off by default
+SETTINGS = (NEEDS, LARGER, BRIEF, EVERY_TERM)
 
 
 class Hospitals:
@@ -53,8 +57,10 @@ class Hospitals:
             'evaluation.metrics=["dice"]',
             "evaluation.pictures=false",
         )
-        needed = (*NEEDS.get(method, ()), *LARGER.get(method, ()))
-        return load_study(file, [*small, *needed, *overrides], TABLES)
+        needed = chain.from_iterable(each.get(method, ()) for each in SETTINGS)
+        kinds = zip(self.names, WEAK.get(method, ()), strict=False)
+        labels = (f"site.{name}.labels={kind}" for name, kind in kinds)
+        return load_study(file, [*small, *needed, *labels, *overrides], TABLES)
 
     def site_file(self, name: str, extra: str = "", state: str = "state") -> SiteFile:
         file = self.folder / f"{name}.toml"

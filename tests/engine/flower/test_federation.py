@@ -16,7 +16,7 @@ from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.engine.flower.processes import alive
 from polyclinic.runs import RunFolder, run_path
 from tests.engine.flower.deployment import Federation, descendants, seconds_worked, wait_until
-from tests.engine.flower.hospitals import Hospitals
+from tests.engine.flower.hospitals import WEAK, Hospitals
 
 TOGETHER = ("fedavg", "fedbn", "scaffold", "fedlppa", "pflfe", "metafed", "feddp")
 QUICK = ("federation.rounds=1", "evaluation.every=0", "evaluation.choose=last")
@@ -66,6 +66,8 @@ def test_methods_are_bit_equal_through_real_processes(federation, method):
     text = federation.serve(study)
     assert "report:" in text
     federation.check_equal(study)
+    sites = RunFolder(federation.hospitals.run_folder(study)).about().sites
+    assert [site.kind for site in sites] == list(WEAK.get(method, ["mask"] * 4))
 
 
 @pytest.mark.federation

@@ -6,7 +6,7 @@ from polyclinic.engine.tensors import load_tensors
 from polyclinic.methods import METHODS
 from polyclinic.runs import RunError, RunFolder
 from tests.engine.flower.grid import InProcessGrid
-from tests.engine.flower.hospitals import Hospitals
+from tests.engine.flower.hospitals import WEAK, Hospitals
 from tests.federations import equal
 
 FEDERATED = [name for name, method in METHODS.items() if not method.pools]
@@ -39,6 +39,8 @@ def test_weights_are_bit_equal_to_the_local_engine(hospitals, grid, method):
     assert _values(ours) == _values(theirs)
     assert _lines(ours) == _lines(theirs)
     assert ours.end().chosen_round == theirs.end().chosen_round
+    kinds = [site.kind for site in ours.about().sites]
+    assert kinds == list(WEAK.get(method, ["mask"] * 3))[:3]  # so that all terms of a loss are met
 
 
 def test_pictures_stay_at_the_site(hospitals, grid):
