@@ -11,6 +11,13 @@ from tests.losses import brute_force
 from tests.methods.test_fedicra import a_site
 
 SIDE = 16
+WINDOW = {"radius": 2, "sigma_xy": 3.0, "sigma_rgb": 0.3}
+
+
+def settings(**changes):
+    """The method's settings and the window of the CRF, as the command line takes them."""
+    window = {f"crf_window.{key}": value for key, value in WINDOW.items()}
+    return [f"method.{key}={value}" for key, value in (changes | window).items()]
 
 
 def weakly_labelled():
@@ -55,9 +62,7 @@ def test_fedicra_adds_up_labels_trees_crf_and_contrast(
     federation, tree, crf, contrast, guides, distance
 ):
     names = {"tree": tree, "crf": crf, "contrast": contrast, "guides": guides, "distance": distance}
-    method, site, _ = a_site(
-        federation, "fedicra", *(f"method.{key}={value}" for key, value in names.items()), index=1
-    )
+    method, site, _ = a_site(federation, "fedicra", *settings(**names), index=1)
     batch, net = weakly_labelled(), site.net
     images, labels = batch.images, batch.labels.long()
     found = from_the_same_draws(net, lambda: method.loss(site, batch))
@@ -77,7 +82,7 @@ def test_fedicra_adds_up_labels_trees_crf_and_contrast(
     terms = (
         cross_entropy(seen.logits, labels, ignore_index=255),
         tree * away[unlabelled].sum() / unlabelled.sum(),
-        crf * brute_force.gated_crf(probabilities, images),
+        crf * brute_force.gated_crf(probabilities, images, **WINDOW),
         -contrast * sum(others) / len(others),
     )
     assert len(maps) == (3 if guides == "projected" else 2)
@@ -93,9 +98,7 @@ def test_fedlppa_adds_up_labels_and_pseudo_labels_of_both_decoders_and_crf_of_th
     federation, pseudo_labels, least_share, crf
 ):
     names = {"pseudo_labels": pseudo_labels, "least_share": least_share, "crf": crf}
-    method, site, _ = a_site(
-        federation, "fedlppa", *(f"method.{key}={value}" for key, value in names.items())
-    )
+    method, site, _ = a_site(federation, "fedlppa", *settings(**names))
     batch, net = weakly_labelled(), site.net
     images, labels = batch.images, batch.labels.long()
     net.second.head.weight.normal_(generator=torch.Generator().manual_seed(1))
@@ -112,5 +115,5 @@ def test_fedlppa_adds_up_labels_and_pseudo_labels_of_both_decoders_and_crf_of_th
     entropies = [cross_entropy(each, labels, ignore_index=255) for each in (main, second)]
     dices = [dice_loss(each, pseudo) for each in (first, other)]
     expected = 0.5 * sum(entropies) + pseudo_labels * 0.5 * sum(dices)
-    expected = expected + crf * brute_force.gated_crf(first, images)
+    expected = expected + crf * brute_force.gated_crf(first, images, **WINDOW)
     torch.testing.assert_close(found, expected)
