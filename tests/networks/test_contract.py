@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from polyclinic.networks import NETWORKS, ImageError, Segmenter, everything, statistics
+from polyclinic.networks.contract import likeliest
 
 UNET = (16, [64, 32, 16, 8, 4], [8, 16, 32, 64])
 PYRAMID = (32, [16, 8, 4, 2], [2, 4, 8, 16, 16])
@@ -188,3 +189,18 @@ def test_settings_of_a_network_are_annotated_keywords_with_defaults(name):
     for item in parameters.values():
         assert item.annotation is not item.empty
         assert (item.name in ("channels", "classes")) == (item.default is item.empty)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_the_likeliest_class_of_a_pixel_is_the_first_with_the_highest_score(layout):
+    scores = torch.randint(3, (2, 4, 5, 6), generator=torch.Generator().manual_seed(0)).float()
+    found = likeliest(scores.contiguous(memory_format=layout))
+    highest = scores.amax(1, keepdim=True)
+    expected = [[row.tolist().index(1) for row in plane] for plane in _rows(scores == highest)]
+    assert found.dtype == torch.uint8
+    assert found.flatten(1).tolist() == expected
+
+
+def _rows(maps):
+    """Every pixel's classes, image by image."""
+    return maps.flatten(2).transpose(1, 2).int()

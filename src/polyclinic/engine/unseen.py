@@ -30,6 +30,7 @@ from polyclinic.federation.scoring import predictions
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
+from polyclinic.networks.contract import likeliest
 from polyclinic.networks.parts import BATCH_NORMS, Names, parameters
 from polyclinic.runs import RunError, RunFolder, slug
 
@@ -138,4 +139,4 @@ def _probabilities(method: Method, site: Site, cases: Cases) -> Tensor:
 
 
 def _classes(probabilities: Tensor) -> NDArray[np.uint8]:
-    return probabilities.argmax(dim=1).to(torch.uint8).numpy()
+    return likeliest(probabilities).numpy()

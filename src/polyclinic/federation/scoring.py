@@ -15,6 +15,7 @@ from polyclinic.data.cases import Cases, with_masks
 from polyclinic.data.view import background_out_of_view, in_view
 from polyclinic.evaluation.scoring import ScoreRow, score_cases
 from polyclinic.federation.site import Site
+from polyclinic.networks.contract import likeliest
 
 if TYPE_CHECKING:
     from polyclinic.federation.method import Method
@@ -26,7 +27,7 @@ def class_maps(method: Method, site: Site, cases: Cases) -> NDArray[np.uint8]:
     """The most probable class of every pixel, N×H×W."""
     with method.in_use(site):
         found = [
-            probabilities.argmax(dim=1).to(torch.uint8).cpu().numpy()
+            likeliest(probabilities).cpu().numpy()
             for probabilities in predictions(method, site, cases)
         ]
     return np.concatenate(found) if found else cases.masks.numpy()

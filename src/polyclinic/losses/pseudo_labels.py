@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polyclinic.losses.checks import map_mistakes, pixel_mistakes, refuse
 from polyclinic.losses.supervised import UNLABELLED, partial_cross_entropy, soft_dice
+from polyclinic.networks.contract import likeliest
 
 LOW, HIGH = 0.7, 1.0  # the first prediction's share, drawn anew for each batch
 
@@ -64,7 +65,7 @@ def mixed_label(
     place = rng.device if rng else "cpu"
     share = torch.empty((), dtype=torch.float64, device=place).uniform_(low, high, generator=rng)
     mixture = torch.lerp(second.detach(), first.detach(), share.item())
-    return mixture.argmax(1).to(torch.uint8)
+    return likeliest(mixture)
 
 
 def _mistakes(first: Tensor, second: Tensor, low: float, high: float) -> Iterator[str]:
