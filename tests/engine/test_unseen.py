@@ -17,7 +17,7 @@ from polyclinic.federation.weights import Weights
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.methods.pflfe import PFLFE
 from polyclinic.networks import NETWORKS
-from polyclinic.networks.parts import everything, part
+from polyclinic.networks.parts import everything, part, statistics
 from polyclinic.runs import RunError, RunFolder
 from tests.federations import small_data
 
@@ -44,13 +44,22 @@ def workplace_of(done, small):
     return Workplace(assign(done.run, small.data(done.run.study)), CPU)
 
 
+NO_ENHANCEMENT = "method.enhancement.share=0.0"
+
+
 @pytest.mark.parametrize(
-    "method", ["feddp", "ditto", "pflfe", "fedlppa", "fedavg", "local", "centralized"]
+    ("method", "settings"),
+    [
+        *((each, ()) for each in ("feddp", "ditto", "pflfe", "fedlppa", "fedavg", "local")),
+        ("centralized", ()),
+        ("pflfe", (NO_ENHANCEMENT,)),
+        ("fc-pflfe", (NO_ENHANCEMENT,)),
+    ],
 )
 def test_every_site_s_model_their_ensemble_and_one_tuned_there_are_scored(
-    federation, stranger, method
+    federation, stranger, method, settings
 ):
-    done = federation().run(method, LAST)
+    done = federation().run(method, *settings, LAST)
     rows = tried(done, stranger)
     sites = [site.name for site in done.folder.about().sites]
     assert list(by_model(rows)) == [*sites, ENSEMBLE, TUNED]
@@ -142,6 +151,18 @@ def test_where_nothing_is_private_the_shared_model_is_used_as_it_is(federation, 
     assert all(torch.equal(site.weights[name], server[name]) for name in server)
     models = by_model(tried(done, stranger))
     assert models[TUNED] == next(iter(models.values()))
+
+
+def test_where_only_statistics_are_private_those_are_found_at_the_site(federation, stranger):
+    small = federation()
+    done = small.run("fedavg", "federation.statistics=private", LAST)
+    site, server = a_guest(done, small, stranger)
+    first = site.weights.copy()
+    tune(FedAvg(), site, 3)
+    assert all(torch.equal(site.weights[name], server[name]) for name in server)
+    found = statistics(site.net)
+    assert found
+    assert not any(torch.equal(site.weights[name], first[name]) for name in found)
 
 
 def test_norms_rest_where_their_statistics_are_shared():

@@ -350,6 +350,12 @@ def test_it_follows_methods_whose_networks_are_their_own(federation, method):
     assert all(line.loss == line.loss for line in lines(done, "calibrate"))
 
 
+@pytest.mark.parametrize("method", ["pflfe", "fc-pflfe"])
+def test_it_follows_private_decoders_without_enhancement(federation, method):
+    done = federation().run(method, "method.enhancement.share=0.0", LAST, then=igc())
+    assert {line.numbers["steps"] for line in lines(done, "calibrate")} == {2}
+
+
 def test_calibrating_twice_is_refused(federation):
     with pytest.raises(ValueError, match="only one stage called"):
         federation().run("feddp", then=igc())

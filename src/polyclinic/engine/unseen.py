@@ -31,7 +31,7 @@ from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
 from polyclinic.networks.contract import likeliest
-from polyclinic.networks.parts import BATCH_NORMS, Names, parameters
+from polyclinic.networks.parts import BATCH_NORMS, Names, parameters, statistics
 from polyclinic.runs import RunError, RunFolder, slug
 
 ENSEMBLE, TUNED = "ensemble", "tuned here"
@@ -88,11 +88,15 @@ def finished_run(folder: RunFolder) -> Run:
 
 
 def tune(method: Method, site: Site, iterations: int | None) -> None:
-    """Train what is private and heard in predictions, with the letter's weights at rest."""
+    """Train what is private and heard in predictions, with the letter's weights at rest.
+
+    Where only running statistics are private, the site's images pass by and nothing learns.
+    """
     shared = site.letter.weights.names
     site.load(site.letter.weights)
-    private = parameters(site.net) & method.predicts_with(site.net) - shared
-    if not private:
+    private = method.predicts_with(site.net) - shared
+    learning = private & parameters(site.net)
+    if not learning and not private & statistics(site.net):
         return
 
     def loss(site: Site, batch: Batch) -> Tensor:
@@ -100,7 +104,13 @@ def tune(method: Method, site: Site, iterations: int | None) -> None:
         return plain_loss(site, batch)
 
     steps = site.rounds * site.steps if iterations is None else iterations
-    replace(site, round=1, rounds=1).fit(loss, only=private, steps=steps, stream="tune")
+    replace(site, round=1, rounds=1).fit(
+        loss,
+        only=learning or None,
+        steps=steps,
+        stream="tune",
+        update=None if learning else lambda _: None,
+    )
 
 
 def rest(net: nn.Module, shared: Names) -> None:

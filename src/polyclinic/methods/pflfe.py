@@ -49,14 +49,13 @@ class PFLFE(Method):
 
     def private(self, net: Segmenter) -> Names:
         """Decoder and head, or their last layers, and the projector."""
-        own = part(net, PROJECTOR) if self.enhancement.share else frozenset()
         if self.private_layers:
-            return own | last_layers(net, self.private_layers)
-        return own.union(*(part(net, name) for name in PRIVATE))
+            return self._projector(net) | last_layers(net, self.private_layers)
+        return self._projector(net).union(*(part(net, name) for name in PRIVATE))
 
     def predicts_with(self, net: Segmenter) -> Names:
         """All but the projector."""
-        return everything(net) - under(net, PROJECTOR)
+        return everything(net) - self._projector(net)
 
     def each_round(self) -> tuple[Stage, ...]:
         """Enhancement and supervised learning, with an average after each."""
@@ -70,6 +69,9 @@ class PFLFE(Method):
         self.receive(site)
         numbers = enhance(site, self.enhancement, self.views)
         return replace(self.send(site), numbers=numbers)
+
+    def _projector(self, net: Segmenter) -> Names:
+        return part(net, PROJECTOR) if self.enhancement.share else frozenset()
 
 
 @dataclass(frozen=True)
