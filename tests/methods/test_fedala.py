@@ -101,15 +101,6 @@ def test_a_mixture_of_zero_over_everything_is_local_training(federation, keeps_i
         assert equal(done.site(site.name), local.site(site.name))
 
 
-def test_the_slope_of_the_mixture_is_the_weights_slope_times_the_distance():
-    own, received = torch.randn(5, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
-    mixture = torch.rand(5, dtype=torch.float64, requires_grad=True)
-    mixed = own + (received - own) * mixture
-    mixed.retain_grad()
-    mixed.pow(3).sum().backward()
-    torch.testing.assert_close(mixture.grad, mixed.grad * (received - own))
-
-
 def test_equal_weights_leave_the_mixture_alone(federation):
     small = federation(sites=1, rounds=3)  # what one site receives is what it sent
     done = small.run("fedala", *QUICK)

@@ -135,6 +135,18 @@ def test_equal_prompts_give_every_site_the_uniform_mean_of_the_main_decoders(fed
             torch.testing.assert_close(exchange.second(site)[name].double(), mean)
 
 
+def test_affinity_is_how_alike_the_common_prompt_with_each_site_s_row_is(federation):
+    exchange = Exchange(federation(kinds=KINDS))
+    exchange.round(1)
+    (table,) = exchange.server.tables
+    common, rows = (exchange.server.weights[name].double() for name in (UNIVERSAL, ROWS))
+    prompts = [torch.cat((common.flatten(), row.flatten())) for row in rows]
+    for i, one in enumerate(prompts):
+        for j, other in enumerate(prompts):
+            cosine = one @ other / (one.norm() * other.norm())
+            assert table.values[i][j] == pytest.approx(max(0.0, cosine.item()), abs=1e-9)
+
+
 def test_the_second_decoder_is_the_affinity_mean_of_the_main_decoders(federation):
     exchange = Exchange(federation(kinds=KINDS))
     exchange.server.weights[ROWS].copy_(torch.eye(3)[:, :, None].repeat(1, 6, 16)[:, :16])

@@ -3,7 +3,7 @@ import torch
 
 from polyclinic.federation.site import TrainingFailed
 from polyclinic.methods.learned_mixing import STEADY, Mixing, mix_learned
-from polyclinic.networks.parts import part
+from polyclinic.networks.parts import parameters, part, statistics
 from tests.methods.test_fedicra import a_site
 
 
@@ -19,6 +19,32 @@ def learn(federation, values, visits=1, **settings):
     for _ in range(visits):
         mix_learned(site, own, loss, Mixing(iterations=1, **settings))
     return site
+
+
+def test_a_step_goes_down_the_slope_of_the_mixture_and_moves_nothing_else(federation):
+    _, site, _ = a_site(federation, "fedala", kinds=("mask",))
+    received = site.take(part(site.net, "head") & parameters(site.net))
+    rng = torch.Generator().manual_seed(0)
+    own = received.copy()
+    own.flat.add_(torch.randn(own.flat.shape, generator=rng))
+    slope = {name: torch.randn(each.shape, generator=rng) for name, each in own.items()}
+    site.memory.update({f"mixture/{name}": torch.full_like(own[name], 0.5) for name in own})
+    before = site.weights.copy()
+
+    def loss(site, batch):
+        site.net(batch.images)  # which moves running statistics, were they not kept
+        weights = dict(site.net.named_parameters())
+        return sum((slope[name] * weights[name]).sum() for name in own)
+
+    mix_learned(site, own, loss, Mixing(rate=0.1, iterations=1))
+    for name in own:
+        away = received[name] - own[name]
+        mixture = (0.5 - 0.1 * slope[name] * away).clamp(0, 1)
+        torch.testing.assert_close(site.memory[f"mixture/{name}"], mixture)
+        torch.testing.assert_close(site.weights[name], own[name] + away * mixture)
+    assert statistics(site.net)
+    rest = site.weights.names - own.names
+    assert all(torch.equal(site.weights[name], before[name]) for name in rest)
 
 
 def test_the_first_learning_ends_as_soon_as_the_loss_was_steady_for_some_passes(federation):
