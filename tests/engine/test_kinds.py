@@ -54,7 +54,7 @@ def test_synthetic_sites_learn_from_every_kind(tmp_path, labels):
     data = "[data]\nsize = 0.3\n" + "".join(
         f'[[site]]\nname = "{name}"\n' for name in ("heath", "jetty")
     )
-    made = study(tmp_path, labels, 32, 4, data)
+    made = study(tmp_path, labels, 32, 3, data)
     for method, (first, last), dice in results(made, labels, tmp_path):
         assert last < first, f"{method} does not learn from {labels}"
         assert 0 <= dice <= 1

@@ -116,7 +116,7 @@ def test_only_what_differs_travels_once_and_is_measured(federation):
         assert line.up == 16
 
 
-@pytest.mark.parametrize("method", ["fedbn", "ditto", "metafed"])
+@pytest.mark.parametrize("method", ["fedbn", "ditto"])
 def test_the_weight_the_formula_and_the_scale_matter(federation, method):
     small = federation()
     results = [

@@ -245,7 +245,7 @@ def test_a_model_trained_at_one_size_runs_at_another(federation):
     ],
 )
 def test_every_switch_changes_the_result(federation, changes):
-    small = federation(rounds=3, kinds=KINDS)
+    small = federation(rounds=2, kinds=KINDS)
     changed = small.run("fedlppa", *changes, *QUICK).tensors("server")
     usual = _usual(small)
     common = changed.keys() & usual.keys()

@@ -119,7 +119,7 @@ def test_sites_count_alike_whatever_the_study_says(federation):
 
 
 def test_enhancement_the_middle_average_and_every_setting_of_it_matter(federation):
-    small = federation(rounds=2)
+    small = federation(rounds=1)
     servers = [
         small.run(name, *settings, LAST).tensors("server")
         for name, *settings in (
