@@ -18,12 +18,12 @@ from tempfile import TemporaryDirectory
 from bench import Ratio
 from bench.ray_side import simulated
 from polyclinic.config import Study, load_study
-from polyclinic.config.site_file import load_site_file
+from polyclinic.config.node_file import load_node_file
 from polyclinic.data.drawing import write_drawn_site
-from polyclinic.engine.flower.asks import Hello
 from polyclinic.engine.flower.hosting import travelling
-from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.payload import Payload
 from polyclinic.engine.flower.processes import free_port, socket_path
+from polyclinic.engine.flower.protocol import Hello
 from polyclinic.engine.flower.site_app import consult
 from polyclinic.engine.study import TABLES
 from polyclinic.runs import RunFolder, find_runs
@@ -35,20 +35,20 @@ ROUNDS = 2
 AT_ONCE = 8  # sites that work at the same time: more starve Flower itself on two cores
 COLD = """
 import sys
-from polyclinic.config.site_file import load_site_file
-from polyclinic.engine.flower.desk import Desk
-from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.config.node_file import load_node_file
+from polyclinic.engine.flower.site_service import SiteService
+from polyclinic.engine.flower.payload import Payload
 from pathlib import Path
-parcel = Parcel.read(open(sys.argv[2], "rb"))
-assert "answer" in Desk(load_site_file(sys.argv[1])).answer(parcel).about
+payload = Payload.read(open(sys.argv[2], "rb"))
+assert "answer" in SiteService(load_node_file(sys.argv[1])).answer(payload).about
 """
 WARM = """
 import sys
 from pathlib import Path
-from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.payload import Payload
 from polyclinic.engine.flower.site_app import consult
-parcel = Parcel.read(open(sys.argv[2], "rb"))
-assert "answer" in consult(Path(sys.argv[1]), parcel).about
+payload = Payload.read(open(sys.argv[2], "rb"))
+assert "answer" in consult(Path(sys.argv[1]), payload).about
 """
 
 
@@ -80,16 +80,16 @@ def run() -> list[Ratio]:
 def message(folder: Path) -> Ratio:
     """One message: a process that does everything anew, against one that asks a worker."""
     study, files = prepared(folder, 1, free_port())
-    site = load_site_file(files[0])
-    parcel = folder / "parcel"
+    site = load_node_file(files[0])
+    payload = folder / "payload"
     hello = Hello(study=travelling(study), run="").model_dump(mode="json")
-    with parcel.open("wb") as stream:
-        Parcel({"ask": hello}).write(stream)
+    with payload.open("wb") as stream:
+        Payload({"ask": hello}).write(stream)
     worker = [sys.executable, "-m", "polyclinic.engine.flower.worker", str(files[0])]
     with process(worker, folder / "worker.log"):
-        consult(socket_path(site.state), Parcel({"ask": hello}))
-        cold = [[sys.executable, "-c", COLD, str(files[0]), str(parcel)]] * 5
-        warm = [[sys.executable, "-c", WARM, str(socket_path(site.state)), str(parcel)]] * 5
+        consult(socket_path(site.state), Payload({"ask": hello}))
+        cold = [[sys.executable, "-c", COLD, str(files[0]), str(payload)]] * 5
+        warm = [[sys.executable, "-c", WARM, str(socket_path(site.state)), str(payload)]] * 5
         seconds = {"cold": [], "warm": []}
         for words in (each for pair in zip(cold, warm, strict=True) for each in pair):
             start = time.perf_counter()
@@ -108,14 +108,14 @@ def deployed(folder: Path, sites: int) -> dict[str, float]:
     cpu = os.times()
     commands = [[POLYCLINIC, "site", str(file), "--insecure"] for file in files]
     with several(commands, folder):
-        study, coordinator = folder / "study.toml", folder / "COORDINATOR.toml"
+        study, coordinator = folder / "study.toml", folder / "coordinator.toml"
         words = [POLYCLINIC, "server", study, "--coordinator", coordinator, "--insecure"]
         log = (folder / "server.log").open("wb")
         subprocess.run([*words, "--runs", folder / "runs"], check=True, stdout=log, stderr=log)
     after = os.times()
     spent = after.children_user + after.children_system - cpu.children_user - cpu.children_system
     measured = of_run(folder / "runs")
-    measured["cpu"] = spent / (ROUNDS + 3)  # hello, settling and scores cost as much as a round
+    measured["cpu"] = spent / (ROUNDS + 3)  # hello, finalizing and scores cost as much as a round
     whole = time.perf_counter() - started
     measured["start"] = whole - measured["seconds"]
     return measured
@@ -145,7 +145,7 @@ def of_run(root: Path) -> dict[str, float]:
 
 
 def prepared(folder: Path, sites: int, port: int) -> tuple[Study, list[Path]]:
-    """A study of small pictures for some sites without TLS, and a SITE.toml for each."""
+    """A study of small pictures for some sites without TLS, and a node.toml for each."""
     names = [f"site-{number:02d}" for number in range(sites)]
     files = []
     drawn = write_drawn_site(folder / "drawn", "octa", "jetty", resolution=32, size=0.6)
@@ -158,7 +158,7 @@ def prepared(folder: Path, sites: int, port: int) -> tuple[Study, list[Path]]:
             f'[server]\naddress = "127.0.0.1:{port}"\ninsecure = true\n[allow]\ncases = 1\n'
         )
     listed = "".join(f'[[site]]\nname = "{name}"\n' for name in names)
-    (folder / "COORDINATOR.toml").write_text(f"port = {port}\ninsecure = true\n")
+    (folder / "coordinator.toml").write_text(f"port = {port}\ninsecure = true\n")
     (folder / "study.toml").write_text(
         'name = "bench"\ntask = { name = "octa", resolution = 32 }\nmethod = "fedavg"\n'
         '[data]\nsource = "data"\n[network]\nname = "unet"\nwidth = 4\n'

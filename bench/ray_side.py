@@ -44,8 +44,8 @@ app = ServerApp()
 @app.main()
 def main(grid, context):
     settings = context.run_config
-    workplace, _ = place(settings["study"])
-    first = ArrayRecord({n: Array(t.numpy()) for n, t in workplace.first_weights().items()})
+    runner, _ = place(settings["study"])
+    first = ArrayRecord({n: Array(t.numpy()) for n, t in runner.first_weights().items()})
     stamps = [time.time()]
 
     class Timed(FedAvg):
@@ -62,7 +62,7 @@ def main(grid, context):
 CLIENT = """
 from functools import cache
 import torch
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message as FlowerMessage, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 app = ClientApp()
@@ -74,32 +74,32 @@ def place(study):
     from polyclinic.config import load_study
     from polyclinic.data.load import load_federation
     from polyclinic.engine.study import TABLES, assign, runs_of, task_of
-    from polyclinic.engine.workplace import Workplace
+    from polyclinic.engine.site_runner import SiteRunner
 
     torch.set_num_threads(1)
     study = load_study(study, [], TABLES)
     data = load_federation(task_of(study), study.data, study.site)
     (run,) = runs_of(study, Path("unused"))
-    return Workplace(assign(run, data), torch.device("cpu")), data
+    return SiteRunner(assign(run, data), torch.device("cpu")), data
 
 
 @app.train()
 def train(message, context):
-    from polyclinic.federation.letter import Letter
+    from polyclinic.federation.message import Message
     from polyclinic.federation.weights import Weights
 
-    workplace, data = place(context.run_config["study"])
+    runner, data = place(context.run_config["study"])
     number = int(context.node_config["partition-id"])
     arrays = message.content.array_records["arrays"]
     tensors = {n: torch.from_numpy(a.numpy().copy()) for n, a in arrays.items()}
-    letter = Letter(Weights.pack(tensors))
-    info = workplace.assignment.sites[number]
-    stage = workplace.assignment.stage("fit")
-    visit = workplace.visit(info, data[number], stage, letter, None, 1)
+    message = Message(Weights.pack(tensors))
+    info = runner.assignment.sites[number]
+    stage = runner.assignment.stage("fit")
+    visit = runner.visit(info, data[number], stage, message, None, 1)
     weights = visit.reply.weights
     reply = ArrayRecord({n: Array(t.contiguous().numpy()) for n, t in weights.items()})
     count = MetricRecord({"num-examples": info.images})
-    return Message(RecordDict({"arrays": reply, "metrics": count}), reply_to=message)
+    return FlowerMessage(RecordDict({"arrays": reply, "metrics": count}), reply_to=message)
 """
 
 

@@ -28,23 +28,23 @@ def main() -> None:
     deployment, port = FOLDER / "deployment", free_port()
     address = f"127.0.0.1:{port}"
     polyclinic("deploy", "init", STUDY, "--address", address, "--to", deployment)
-    change(deployment / "coordinator" / "COORDINATOR.toml", "port = 8000", f"port = {port}")
+    change(deployment / "coordinator" / "coordinator.toml", "port = 8000", f"port = {port}")
     names = [site.name for site in study.site]
     for name in names:
         folder = deployment / "sites" / name
         task = task_of(study)
         write_drawn_site(folder / "data", task.name, name, resolution=task.resolution)
-        change(folder / "SITE.toml", "threads = 0", "threads = 1")
+        change(folder / "node.toml", "threads = 0", "threads = 1")
     with ExitStack() as stack:
         for name in names:
             stack.enter_context(site(deployment / "sites" / name, FOLDER / f"{name}.log"))
         print(f"sites {', '.join(names)} are starting; what they say is in {FOLDER}/*.log")
         coordinator = deployment / "coordinator"
-        file = coordinator / "COORDINATOR.toml"
+        file = coordinator / "coordinator.toml"
         polyclinic("server", coordinator / "study.toml", "--coordinator", file, "--runs", FOLDER)
     for name in names:
         print(f"\nwhat left {name}:", flush=True)
-        polyclinic("ledger", "verify", deployment / "sites" / name / "SITE.toml")
+        polyclinic("ledger", "verify", deployment / "sites" / name / "node.toml")
         models = deployment / "sites" / name / "state" / "runs"
         print(f"its own models stayed in {models}")
 
@@ -58,7 +58,7 @@ def polyclinic(*words: object) -> None:
 @contextmanager
 def site(folder: Path, log: Path):
     """A hospital that takes part for as long as the block lasts."""
-    command = [POLYCLINIC, "site", str(folder / "SITE.toml")]
+    command = [POLYCLINIC, "site", str(folder / "node.toml")]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:

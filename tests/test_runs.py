@@ -410,7 +410,7 @@ def test_a_kill_loses_no_round_that_was_written(folder):
 
 
 @pytest.mark.parametrize(
-    ("label", "name"),
+    ("title", "name"),
     [
         ("FedAvg", "fedavg"),
         ("FedAvg + fine-tuning", "fedavg-fine-tuning"),
@@ -419,19 +419,19 @@ def test_a_kill_loses_no_round_that_was_written(folder):
         (" a / b ", "a-b"),
     ],
 )
-def test_a_label_becomes_a_folder_name(label, name):
-    assert slug(label) == name
+def test_a_label_becomes_a_folder_name(title, name):
+    assert slug(title) == name
 
 
-def test_a_label_without_letters_is_refused():
+def test_a_label_without_messages_is_refused():
     with pytest.raises(RunError, match="no letter or digit"):
         slug("+ / .")
 
 
 @given(st.text(min_size=1))
-def test_a_slug_is_one_folder_and_its_own_slug(label):
+def test_a_slug_is_one_folder_and_its_own_slug(title):
     try:
-        name = slug(label)
+        name = slug(title)
     except RunError:
         return
     assert Path("x", name).parts == ("x", name)
@@ -442,9 +442,9 @@ def test_a_run_lies_under_study_method_and_seed():
     assert run_path("runs", "My Study", "FedAvg", 3) == Path("runs/my-study/fedavg/seed-3")
 
 
-def make(root, label, seed, started):
-    run = RunFolder(run_path(root, "demo", label, seed))
-    run.create("", about(label, seed, started))
+def make(root, title, seed, started):
+    run = RunFolder(run_path(root, "demo", title, seed))
+    run.create("", about(title, seed, started))
     return run.path
 
 

@@ -44,7 +44,7 @@ def test_a_hospital_makes_its_key_and_sends_the_public_half(polyclinic, study, t
 
 def test_check_ends_with_one_and_a_cross_where_something_is_wrong(polyclinic, study):
     polyclinic("deploy", "init", study, "--address", "127.0.0.1:9")
-    code, out, _ = polyclinic("deploy", "check", "deployment/sites/north/SITE.toml")
+    code, out, _ = polyclinic("deploy", "check", "deployment/sites/north/node.toml")
     assert code == 1
     assert "✓ key: " in out
     assert "✗ server: no connection" in out
@@ -52,8 +52,8 @@ def test_check_ends_with_one_and_a_cross_where_something_is_wrong(polyclinic, st
 
 
 def test_check_tells_the_mistakes_of_a_site_file(polyclinic, study, tmp_path):
-    (tmp_path / "SITE.toml").write_text('nmae = "north"')
-    code, _, err = polyclinic("deploy", "check", "SITE.toml")
+    (tmp_path / "node.toml").write_text('nmae = "north"')
+    code, _, err = polyclinic("deploy", "check", "node.toml")
     assert code == 2
     assert "did you mean name?" in err
 

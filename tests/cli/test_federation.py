@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from polyclinic.cli import app
 from polyclinic.engine.flower.ledger import Ledger
-from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.payload import Payload
 from tests.engine.flower.hospitals import Hospitals
 
 
@@ -20,11 +20,11 @@ def test_a_ledger_is_verified_and_summed_up(tmp_path):
     file = tmp_path / f"{site.name}.toml"
     assert "there is no ledger" in str(polyclinic("ledger", "verify", file).exception)
     ledger = Ledger(site.state / "ledger.jsonl")
-    ledger.add(Parcel({}), {"run": "trial", "round": 1, "stage": "fit"})
+    ledger.add(Payload({}), {"run": "trial", "round": 1, "stage": "fit"})
     for path in (file, site.state, ledger.path):
         done = polyclinic("ledger", "verify", path)
         assert done.exit_code == 0
-        assert "trial: 1 letters" in done.output
+        assert "trial: 1 messages" in done.output
         assert ledger.head() in done.output
     ledger.path.write_text(ledger.path.read_text().replace("fit", "fat"))
     done = polyclinic("ledger", "verify", file)
@@ -40,7 +40,7 @@ def test_insecurity_must_be_typed_and_written(tmp_path):
     assert isinstance(error, ValueError)
     assert "type --insecure too" in str(error)
     hospitals.study()
-    coordinator = tmp_path / "COORDINATOR.toml"
+    coordinator = tmp_path / "coordinator.toml"
     coordinator.write_text('[certificates]\nca = "a"\ncertificate = "b"\nkey = "c"\n')
     words = ("server", tmp_path / "study-0.toml", "--coordinator", coordinator)
     error = polyclinic(*words, "--insecure").exception

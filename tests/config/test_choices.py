@@ -65,10 +65,10 @@ def test_a_network_without_a_name_is_the_usual_one(tmp_path):
         ("mu = -1", "mu", "= -1: must be at least 0"),
         ('mu = "a"', "mu", "must be a number"),
         ("muh = 1", "muh", "no such setting; did you mean mu?"),
-        ("lable = 1", "lable", "did you mean label? Allowed: name, label, labels, then, mu"),
+        ("tilte = 1", "tilte", "did you mean title? Allowed: name, title, labels, then, mu"),
         ("rounds = 1", "rounds", "did you mean federation.rounds?"),
-        ("label = 1", "label", "must be text"),
-        ('label = ""', "label", "must have a letter or a digit"),
+        ("title = 1", "title", "must be text"),
+        ('title = ""', "title", "must have a letter or a digit"),
         ("layers = [1, 2.5]", "layers#2", "must be a whole number"),
         ("layers = 3", "layers", "must be a list"),
         ("projector = 3", "projector", "must be a table"),
@@ -77,7 +77,7 @@ def test_a_network_without_a_name_is_the_usual_one(tmp_path):
         ('strength = "learnd"', "strength", "did you mean learned? Allowed: learned, none"),
         ("strength = true", "strength", "must be one of the allowed values or a number"),
         ('then = ["fintune"]', "then.fintune.name", "did you mean finetune?"),
-        ("then = [3]", "then#1", "must be the name of a finishing piece"),
+        ("then = [3]", "then#1", "must be the name of a finishing step"),
         ("then = {name = 'finetune', epochs = 0}", "then.finetune.epochs", "at least 1"),
         ("then = {epochs = 1}", "then#1.name", "is required; allowed: finetune"),
     ],
@@ -142,7 +142,7 @@ def test_a_method_may_say_what_all_sites_train_on(tmp_path):
         'task = "octa"\n[[method]]\nname = "fedavg"\n[[method]]\nname = "fedavg"\nlabels = "mask"\n'
     )
     study = load(tmp_path, text)
-    assert [(each.label, each.labels) for each in study.method] == [
+    assert [(each.title, each.labels) for each in study.method] == [
         ("FedAvg", None),
         ("FedAvg, mask", "mask"),
     ]

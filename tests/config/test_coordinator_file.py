@@ -18,7 +18,7 @@ north = "public-keys/north.pub"
 
 
 def load(folder: Path, text: str):
-    file = folder / "COORDINATOR.toml"
+    file = folder / "coordinator.toml"
     file.write_text(text)
     return load_coordinator_file(file)
 

@@ -12,7 +12,7 @@ def test_a_task_and_a_method_are_all_that_a_study_needs(tmp_path):
     assert study.name == "demo"
     assert study.seeds == (0,)
     assert (study.task.name, study.network.name) == ("fundus", "unet")
-    assert [method.label for method in study.method] == ["FedAvg"]
+    assert [method.title for method in study.method] == ["FedAvg"]
     assert study.site == ()
     assert study.data == DataSettings()
     assert study.training == TrainingSettings()
@@ -44,7 +44,7 @@ def test_every_key_of_every_section_arrives(tmp_path):
         copy = false
         [[method]]
         name = "fedprox"
-        label = "ours"
+        title = "ours"
         mu = 1
         then = [{name = "finetune", epochs = 3}]
         [training]
@@ -74,7 +74,7 @@ def test_every_key_of_every_section_arrives(tmp_path):
     ]
     assert study.network.settings == {"copy": False}
     method = study.method[0]
-    assert (method.label, method.settings["mu"]) == ("ours", 1.0)
+    assert (method.title, method.settings["mu"]) == ("ours", 1.0)
     assert [(piece.name, piece.settings) for piece in method.then] == [("finetune", {"epochs": 3})]
     assert (study.training.momentum, study.training.iterations, study.training.epochs) == (
         0.5,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from polyclinic.config.overrides import parse_value
 from tests.config.example import SMALLEST, load, mistakes
 
-TWO = 'task = "octa"\nmethod = ["fedavg", "fedprox", {name = "fedprox", mu = 3, label = "far"}]\n'
+TWO = 'task = "octa"\nmethod = ["fedavg", "fedprox", {name = "fedprox", mu = 3, title = "far"}]\n'
 SITES = SMALLEST + 'site = ["a", "b", "a.b"]\n'
 
 scalars = st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -65,7 +65,7 @@ def test_one_of_two_methods_of_a_name_is_called_by_its_number(tmp_path):
     ]
 
 
-def test_settings_inside_a_setting_and_inside_finishing_pieces_can_be_set(tmp_path):
+def test_settings_inside_a_setting_and_inside_finishing_steps_can_be_set(tmp_path):
     text = 'task = "octa"\nmethod = {name = "fedprox", then = "finetune"}\n'
     overrides = ["method.projector.depth=7", "method.then.epochs=4"]
     method = load(tmp_path, text, *overrides).method[0]

@@ -40,12 +40,12 @@ def test_a_printed_study_read_from_anywhere_is_the_same_study(tmp_path, text):
     st.lists(st.integers(0, 10**12), min_size=1, unique=True),
     st.text(st.characters(codec="utf-8")).map(lambda text: f"a{text}"),
 )
-def test_any_number_and_label_survive_printing(tmp_path_factory, mu, seeds, label):
+def test_any_number_and_title_survive_printing(tmp_path_factory, mu, seeds, title):
     folder = tmp_path_factory.getbasetemp()
     study = load(
         folder, f"{SMALLEST}seeds = {seeds}\n", 'method={name="fedprox"}', f"method.mu={mu}"
     )
-    method = study.method[0].model_copy(update={"label": label})
+    method = study.method[0].model_copy(update={"title": title})
     study = study.model_copy(update={"method": (method,)})
     assert load(folder, to_toml(study)) == study
 

@@ -1,14 +1,14 @@
 import pytest
 
-from polyclinic.data.cutting import Rule
 from polyclinic.data.errors import Findings
 from polyclinic.data.folder import read_site
+from polyclinic.data.site_files import read_csv
 from polyclinic.data.splits import splits_of
-from polyclinic.data.tables import read_csv
+from polyclinic.data.splitting import Rule
 from tests.data.folders import draw_case, write_listing, write_picture, write_site
 
 
-def settle(folder, rule=None, splits_folder=None):
+def finalize(folder, rule=None, splits_folder=None):
     """What `splits_of` gives, written, with the mistakes found on the way."""
     site = read_site(folder)
     mistakes = Findings(site.name, folder)
@@ -20,11 +20,11 @@ def settle(folder, rule=None, splits_folder=None):
 
 def test_a_cut_is_written_and_reused(tmp_path):
     folder = write_site(tmp_path / "alpha", 10)
-    first, mistakes = settle(folder)
+    first, mistakes = finalize(folder)
     written = (folder / "splits.csv").read_bytes()
 
     assert mistakes == []
-    assert settle(folder) == (first, [])
+    assert finalize(folder) == (first, [])
     assert (folder / "splits.csv").read_bytes() == written
     assert read_csv(folder / "splits.csv")[1][0] == {
         "case": "00",
@@ -36,62 +36,62 @@ def test_a_cut_is_written_and_reused(tmp_path):
 
 def test_what_is_written_counts_even_when_edited_by_hand(tmp_path):
     folder = write_site(tmp_path / "alpha", 10)
-    first, _ = settle(folder)
+    first, _ = finalize(folder)
     moved = next(name for name, split in first.items() if split == "train")
     file = folder / "splits.csv"
     file.write_text(file.read_text().replace(f"{moved},{moved},train", f"{moved},{moved},test"))
 
-    assert settle(folder) == ({**first, moved: "test"}, [])
+    assert finalize(folder) == ({**first, moved: "test"}, [])
 
 
 def test_cases_that_appear_later_are_an_error_that_says_what_to_do(tmp_path):
     folder = write_site(tmp_path / "alpha", 10)
-    settle(folder)
+    finalize(folder)
     image, mask = draw_case(99)
     write_picture(folder / "images" / "new.png", image)
     write_picture(folder / "masks" / "new.png", mask)
 
-    (mistake,) = settle(folder)[1]
+    (mistake,) = finalize(folder)[1]
     assert "site alpha: new: new since the split was kept; mend" in mistake
     assert "splits.csv, or delete it to cut anew" in mistake
 
 
 def test_cases_that_are_gone_are_an_error(tmp_path):
     folder = write_site(tmp_path / "alpha", 10)
-    settle(folder)
+    finalize(folder)
     (folder / "images" / "03.png").unlink()
     (folder / "masks" / "03.png").unlink()
 
-    assert "03: in the kept split but gone" in settle(folder)[1][0]
+    assert "03: in the kept split but gone" in finalize(folder)[1][0]
 
 
 def test_another_ratio_does_not_silently_change_nor_keep_the_split(tmp_path):
     folder = write_site(tmp_path / "alpha", 10)
-    settle(folder)
+    finalize(folder)
 
-    (mistake,) = settle(folder, Rule(ratio=(0.6, 0.2, 0.2)))[1]
+    (mistake,) = finalize(folder, Rule(ratio=(0.6, 0.2, 0.2)))[1]
     assert 'cut by "ratio 0.7 0.1 0.2; seed 0", now asked for is "ratio 0.6 0.2 0.2' in mistake
 
 
 def test_other_patients_than_when_it_was_cut_are_an_error(tmp_path):
     folder = write_site(tmp_path / "alpha", 10)
-    settle(folder)
+    finalize(folder)
     write_listing(folder, [(f"{n:02d}", f"p{n // 2}") for n in range(10)], header="case,patient")
 
-    assert "of another patient" in settle(folder)[1][0]
+    assert "of another patient" in finalize(folder)[1][0]
 
 
 def test_a_hand_edited_file_is_checked(tmp_path):
     folder = write_site(tmp_path / "alpha", 10)
     write_listing(folder, [(f"{n:02d}", f"p{n // 2}") for n in range(10)], header="case,patient")
-    settle(folder)
+    finalize(folder)
     file = folder / "splits.csv"
     lines = file.read_text().splitlines()
     lines[1] = lines[1].replace("train", "test") if "train" in lines[1] else "00,p0,train,x"
     lines[3] = "02,p1,tets,ratio 0.7 0.1 0.2; seed 0"
     file.write_text("\n".join(lines))
 
-    mistakes = " ".join(settle(folder)[1])
+    mistakes = " ".join(finalize(folder)[1])
     assert "02: in a kept split other than train, val, test" in mistakes
     assert "p0, p1: patients and in several kept splits" in mistakes
 
@@ -100,16 +100,16 @@ def test_a_file_without_its_columns_is_refused(tmp_path):
     folder = write_site(tmp_path / "alpha", 4)
     (folder / "splits.csv").write_text("case,split\n00,train\n")
 
-    assert "lacks a column" in settle(folder)[1][0]
+    assert "lacks a column" in finalize(folder)[1][0]
     (folder / "splits.csv").write_bytes(b"\xff\xfe\x00")
-    assert "cannot be read" in settle(folder)[1][0]
+    assert "cannot be read" in finalize(folder)[1][0]
 
 
 def test_a_complete_split_of_the_site_is_used_and_nothing_written(tmp_path):
     folder = write_site(tmp_path / "alpha", 3)
     write_listing(folder, [("00", "a", "train"), ("01", "b", "val"), ("02", "c", "test")])
 
-    assert settle(folder) == ({"00": "train", "01": "val", "02": "test"}, [])
+    assert finalize(folder) == ({"00": "train", "01": "val", "02": "test"}, [])
     assert not (folder / "splits.csv").exists()
 
 
@@ -118,7 +118,7 @@ def test_validation_is_cut_from_train_by_patient_and_test_stays(tmp_path):
     rows = [(f"{n:02d}", f"p{n // 2}", "test" if n < 2 else "train") for n in range(10)]
     write_listing(folder, rows)
 
-    of, mistakes = settle(folder)
+    of, mistakes = finalize(folder)
     assert mistakes == []
     assert (of["00"], of["01"]) == ("test", "test")
     assert sorted(of.values()) == ["test"] * 2 + ["train"] * 6 + ["val"] * 2
@@ -130,22 +130,22 @@ def test_a_test_set_that_changed_after_the_cut_is_an_error(tmp_path):
     folder = write_site(tmp_path / "alpha", 6)
     rows = [(f"{n:02d}", f"{n:02d}", "test" if n < 2 else "train") for n in range(6)]
     write_listing(folder, rows)
-    settle(folder)
+    finalize(folder)
     write_listing(folder, [*rows[:1], ("01", "01", "train"), *rows[2:]])
 
-    assert "01: given for testing but kept for something else" in settle(folder)[1][0]
+    assert "01: given for testing but kept for something else" in finalize(folder)[1][0]
 
 
 def test_without_a_share_for_validation_the_given_split_is_all(tmp_path):
     folder = write_site(tmp_path / "alpha", 2)
     write_listing(folder, [("00", "a", "train"), ("01", "b", "test")])
 
-    assert settle(folder, Rule(ratio=(0.8, 0, 0.2)))[0] == {"00": "train", "01": "test"}
+    assert finalize(folder, Rule(ratio=(0.8, 0, 0.2)))[0] == {"00": "train", "01": "test"}
 
 
 def test_folds_are_written_in_one_file_and_each_case_is_tested_once(tmp_path):
     folder = write_site(tmp_path / "alpha", 10)
-    found = [settle(folder, Rule(folds=5, fold=fold)) for fold in range(5)]
+    found = [finalize(folder, Rule(folds=5, fold=fold)) for fold in range(5)]
 
     assert all(mistakes == [] for _, mistakes in found)
     for name in found[0][0]:
@@ -159,24 +159,24 @@ def test_folds_and_a_split_of_its_own_contradict_each_other(tmp_path):
     folder = write_site(tmp_path / "alpha", 2)
     write_listing(folder, [("00", "a", "train"), ("01", "b", "test")])
 
-    assert "folds would overrule it" in settle(folder, Rule(folds=2))[1][0]
+    assert "folds would overrule it" in finalize(folder, Rule(folds=2))[1][0]
 
 
 def test_too_few_patients_are_a_mistake_of_the_site(tmp_path):
     folder = write_site(tmp_path / "alpha", 2)
 
-    assert settle(folder)[1] == ["site alpha: 2 patients cannot be divided into train, val, test"]
+    assert finalize(folder)[1] == ["site alpha: 2 patients cannot be divided into train, val, test"]
 
 
 def test_a_read_only_folder_is_respected_even_by_root(tmp_path):
     folder = write_site(tmp_path / "alpha", 10)
     folder.chmod(0o555)
     try:
-        first, mistakes = settle(folder, splits_folder=tmp_path / "kept")
+        first, mistakes = finalize(folder, splits_folder=tmp_path / "kept")
         assert mistakes == []
         assert not (folder / "splits.csv").exists()
         assert (tmp_path / "kept" / "alpha" / "splits.csv").is_file()
-        assert settle(folder, splits_folder=tmp_path / "kept") == (first, [])
+        assert finalize(folder, splits_folder=tmp_path / "kept") == (first, [])
     finally:
         folder.chmod(0o755)
 
@@ -185,16 +185,16 @@ def test_divided_folders_are_never_written_to(tmp_path):
     folder = write_site(tmp_path / "alpha", 8, part="train")
     write_site(folder, 2, part="test")
 
-    first, _ = settle(folder, splits_folder=tmp_path / "kept")
+    first, _ = finalize(folder, splits_folder=tmp_path / "kept")
     assert sorted(path.name for path in folder.iterdir()) == ["test", "train"]
     assert (tmp_path / "kept" / "alpha" / "splits.csv").is_file()
-    assert settle(folder) == (first, [])
+    assert finalize(folder) == (first, [])
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_seed_is_part_of_the_rule(tmp_path, seed):
     folder = write_site(tmp_path / "alpha", 10)
-    settle(folder, Rule(seed=seed))
+    finalize(folder, Rule(seed=seed))
 
-    assert settle(folder, Rule(seed=seed))[1] == []
-    assert "seed" in settle(folder, Rule(seed=seed + 1))[1][0]
+    assert finalize(folder, Rule(seed=seed))[1] == []
+    assert "seed" in finalize(folder, Rule(seed=seed + 1))[1][0]

@@ -6,8 +6,8 @@ from safetensors.torch import save_file
 
 from polyclinic.cli.display import watching
 from polyclinic.config import load_study
+from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.study import TABLES, assign, load_data, run_study, runs_of
-from polyclinic.engine.workplace import Workplace
 from polyclinic.networks import PretrainedError, UNet
 
 DEVICE = torch.device("cpu")
@@ -54,9 +54,9 @@ def net():
 def test_shared_and_private_weights_start_from_the_file(study, tensors, tmp_path, method):
     settings = load_study(study, [f"method={method}"], TABLES)
     (run,) = runs_of(settings, tmp_path)
-    workplace = Workplace(assign(run, load_data(settings, None, splits_folder=None)), DEVICE)
-    assert set(workplace.initial) == set(tensors)
-    assert all(torch.equal(workplace.initial[name], tensors[name]) for name in tensors)
+    runner = SiteRunner(assign(run, load_data(settings, None, splits_folder=None)), DEVICE)
+    assert set(runner.initial) == set(tensors)
+    assert all(torch.equal(runner.initial[name], tensors[name]) for name in tensors)
 
 
 def test_without_a_file_the_seed_alone_decides(study, tensors, tmp_path):
@@ -64,9 +64,9 @@ def test_without_a_file_the_seed_alone_decides(study, tensors, tmp_path):
     study.write_text(text)
     settings = load_study(study, [], TABLES)
     (run,) = runs_of(settings, tmp_path)
-    workplace = Workplace(assign(run, load_data(settings, None, splits_folder=None)), DEVICE)
-    assert workplace.pretrained == ""
-    assert not all(torch.equal(workplace.initial[name], tensors[name]) for name in tensors)
+    runner = SiteRunner(assign(run, load_data(settings, None, splits_folder=None)), DEVICE)
+    assert runner.pretrained == ""
+    assert not all(torch.equal(runner.initial[name], tensors[name]) for name in tensors)
 
 
 def test_the_run_and_the_terminal_tell_once_what_was_taken_up(study, tensors, tmp_path, capsys):

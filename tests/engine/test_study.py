@@ -74,7 +74,7 @@ def test_a_study_runs_every_method_and_leaves_complete_folders(small, tmp_path):
         assert {score.round for score in folder.scores("val")} == {1, 2}
         assert all(len(folder.pictures(site.name)) == 3 for site in about.sites)
         assert all(folder.weights_path(site.name).exists() for site in about.sites)
-        assert {line.stage for line in folder.rounds()} == {"fit", "settle"}
+        assert {line.stage for line in folder.rounds()} == {"fit", "finalize"}
         assert not (folder.path / "checkpoint").exists()
     kinds = {type(event) for event in events}
     assert kinds == {RoundLine, Scored, RoundDone}
@@ -147,9 +147,9 @@ def test_a_loss_that_is_not_a_number_names_site_round_and_stage(federation, monk
 def test_weights_that_are_not_numbers_are_refused_with_the_site_named(federation, monkeypatch):
     class Explodes(FedAvg):
         def send(self, site):
-            letter = super().send(site)
-            letter.weights.flat[0] = float("inf")
-            return letter
+            message = super().send(site)
+            message.weights.flat[0] = float("inf")
+            return message
 
     monkeypatch.setitem(METHODS, "explodes", Explodes)
     with pytest.raises(
@@ -232,7 +232,7 @@ def wait_for(path: Path, process: subprocess.Popen) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_process_loses_at_most_the_round_under_way(small, tmp_path, how):
-    long = ["--set", "federation.rounds=20", "--set", "method.label=x"]
+    long = ["--set", "federation.rounds=20", "--set", "method.title=x"]
     small.write_text(SMALL.replace('[[method]]\nname = "local"\n', ""))
     process = start(small, tmp_path, *long[:2])
     folder = RunFolder(tmp_path / "runs" / "small" / "fedavg" / "seed-0")

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from polyclinic.data.cases import with_masks
+from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.engine.study import assign
 from polyclinic.engine.unseen import ENSEMBLE, TUNED, finished_run, rest, try_models, tune
-from polyclinic.engine.workplace import Workplace
 from polyclinic.evaluation.scoring import score_cases
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.weights import Weights
 from polyclinic.methods.fedavg import FedAvg
@@ -40,8 +40,8 @@ def by_model(rows):
     return {each: [row[1:] for row in rows if row.model == each] for each in models}
 
 
-def workplace_of(done, small):
-    return Workplace(assign(done.run, small.data(done.run.study)), CPU)
+def runner_of(done, small):
+    return SiteRunner(assign(done.run, small.data(done.run.study)), CPU)
 
 
 NO_ENHANCEMENT = "method.enhancement.share=0.0"
@@ -90,11 +90,11 @@ def test_a_site_that_did_take_part_finds_its_own_scores_again(federation):
 def test_the_ensemble_is_the_class_of_the_mean_probability(federation, stranger):
     small = federation()
     done = small.run("fedbn", LAST)
-    workplace = workplace_of(done, small)
+    runner = runner_of(done, small)
     cases = with_masks(stranger.test)
     total = 0
-    for info in workplace.assignment.sites:
-        site = workplace.opened(info, stranger, SiteState(done.site(info.name), {}))
+    for info in runner.assignment.sites:
+        site = runner.opened(info, stranger, SiteState(done.site(info.name), {}))
         site.net.eval()
         offset, scale = (each.view(-1, 1, 1, 1) for each in (cases.offset, cases.scale))
         with torch.no_grad():
@@ -103,7 +103,7 @@ def test_the_ensemble_is_the_class_of_the_mean_probability(federation, stranger)
         total.argmax(1).numpy().astype(np.uint8),
         cases.masks.numpy(),
         cases.names,
-        workplace.assignment.task.regions,
+        runner.assignment.task.regions,
         cases.spacing.numpy(),
         ["dice"],
     )
@@ -112,15 +112,15 @@ def test_the_ensemble_is_the_class_of_the_mean_probability(federation, stranger)
 
 
 def a_guest(done, small, stranger):
-    workplace = workplace_of(done, small)
+    runner = runner_of(done, small)
     guest = SiteInfo(stranger.name, 0, stranger.kind, len(stranger.train))
-    site = workplace.opened(guest, stranger, None)
+    site = runner.opened(guest, stranger, None)
     server = {
         name.removeprefix("weights/"): tensor
         for name, tensor in done.tensors("server").items()
         if name.startswith("weights/")
     }
-    site.letter = Letter(Weights.pack(server))
+    site.message = Message(Weights.pack(server))
     return site, server
 
 

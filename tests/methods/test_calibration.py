@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from polyclinic.engine.local import LocalSites
+from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.study import assign, perform, runs_of
 from polyclinic.engine.tensors import load_tensors
-from polyclinic.engine.workplace import Workplace
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
 from polyclinic.losses.inconsistency import guided_entropy
-from polyclinic.methods import FINISHES, METHODS
+from polyclinic.methods import FINISHING_STEPS, METHODS
 from polyclinic.methods.calibration import IGC, borrowed, fingerprint, fingerprints, hand_on, keep
 from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.finetune import FineTune
@@ -52,27 +52,27 @@ def lines(done, stage):
 
 @pytest.mark.parametrize("method", ["fedbn", "ditto", "local", "feddp"])
 def test_without_a_weight_it_is_fine_tuning(federation, monkeypatch, method):
-    monkeypatch.setitem(FINISHES, "alike", Alike)
+    monkeypatch.setitem(FINISHING_STEPS, "alike", Alike)
     small = federation()
     bare = BARE.get(method, ())
     tuned = small.run(method, *bare, LAST, then='{name = "alike", iterations = 2}')
     calibrated = small.run(method, *bare, LAST, then=igc(weight=0.0))
     for site in tuned.folder.about().sites:
         assert equal(tuned.tensors(site.name), calibrated.tensors(site.name))
-    assert not lines(calibrated, "lend")
+    assert not lines(calibrated, "disclose")
 
 
 def test_equal_models_disagree_nowhere_so_it_is_fine_tuning_and_nothing_travels(
     federation, monkeypatch
 ):
-    monkeypatch.setitem(FINISHES, "alike", Alike)
+    monkeypatch.setitem(FINISHING_STEPS, "alike", Alike)
     small = federation()
     tuned = small.run("fedavg", LAST, then='{name = "alike", iterations = 2}')
     calibrated = small.run("fedavg", LAST, then=igc())
     for site in tuned.folder.about().sites:
         assert equal(tuned.tensors(site.name), calibrated.tensors(site.name))
     shared = len(tuned.tensors("server"))
-    assert all(line.up == 16 and line.down == 8 * shared for line in lines(calibrated, "lend"))
+    assert all(line.up == 16 and line.down == 8 * shared for line in lines(calibrated, "disclose"))
     assert all(line.up == 16 and line.down == 0 for line in lines(calibrated, "calibrate"))
 
 
@@ -80,19 +80,19 @@ def test_equal_models_disagree_nowhere_so_it_is_fine_tuning_and_nothing_travels(
 def test_equal_queries_are_lent_and_disagree_nowhere_so_it_is_fine_tuning(
     federation, monkeypatch, formula
 ):
-    monkeypatch.setitem(FINISHES, "alike", Alike)
+    monkeypatch.setitem(FINISHING_STEPS, "alike", Alike)
     monkeypatch.setitem(METHODS, "equal-queries", EqualQueries)
     small = federation(resolution=64)
     settings = ("network.name=pvt_fpn", *BARE["feddp"], LAST)
     tuned = small.run("equal-queries", *settings, then='{name = "alike", iterations = 2}')
     calibrated = small.run("equal-queries", *settings, then=igc(inconsistency=formula))
-    assert all(line.parts["extra lent"] for line in lines(calibrated, "lend"))
+    assert all(line.parts["extra disclosed"] for line in lines(calibrated, "disclose"))
     for site in tuned.folder.about().sites:
         assert equal(tuned.tensors(site.name), calibrated.tensors(site.name))
 
 
 def test_one_site_alone_only_tunes(federation, monkeypatch):
-    monkeypatch.setitem(FINISHES, "alike", Alike)
+    monkeypatch.setitem(FINISHING_STEPS, "alike", Alike)
     small = federation(sites=1)
     tuned = small.run("fedbn", LAST, then='{name = "alike", iterations = 2}')
     calibrated = small.run("fedbn", LAST, then=igc())
@@ -104,13 +104,13 @@ def test_only_what_differs_travels_once_and_is_measured(federation):
     done = federation(sites=3).run("fedbn", LAST, then=igc())
     (first, *_) = (done.site(site.name) for site in done.folder.about().sites)
     small = federation(sites=3)
-    workplace = Workplace(assign(done.run, small.data(done.run.study)), torch.device("cpu"))
-    private = 4 * sum(first[name].numel() for name in norms(workplace.net))
-    shared = len(workplace.shared)
-    for line in lines(done, "lend"):
+    runner = SiteRunner(assign(done.run, small.data(done.run.study)), torch.device("cpu"))
+    private = 4 * sum(first[name].numel() for name in norms(runner.net))
+    shared = len(runner.shared)
+    for line in lines(done, "disclose"):
         assert line.down == 8 * shared
         assert line.up == private + 16
-        assert line.parts == {"extra lent": private}
+        assert line.parts == {"extra disclosed": private}
     for line in lines(done, "calibrate"):
         assert line.down == 2 * private
         assert line.up == 16
@@ -136,29 +136,29 @@ def test_the_weight_the_formula_and_the_scale_matter(federation, method):
 
 
 class Exchange:
-    """A federation after one round, whose sites lend and calibrate one step at a time."""
+    """A federation after one round, whose sites disclose and calibrate one step at a time."""
 
     def __init__(self, small, method: str, *overrides: str) -> None:
         study = small.study(method, *BARE.get(method, ()), *overrides, then=igc())
         (run,) = runs_of(study, small.folder / "runs")
         data = small.data(study)
-        self.workplace = Workplace(assign(run, data), torch.device("cpu"))
+        self.runner = SiteRunner(assign(run, data), torch.device("cpu"))
         self.data = data
-        self.method = self.workplace.assignment.method
-        self.sites = LocalSites(self.workplace, data, run.folder)
-        first = self.workplace.first_weights()
+        self.method = self.runner.assignment.method
+        self.sites = LocalSites(self.runner, data, run.folder)
+        first = self.runner.first_weights()
         self.server = Server(self.sites.trained, first, study.federation, 0)
         self.method.start(self.server)
         for stage in self.method.each_round():
             self.ask(stage, 1)
-        self.settle, self.lend, self.calibrate = self.workplace.assignment.after
+        self.finalize, self.disclose, self.calibrate = self.runner.assignment.after
 
     def ask(self, stage, number):
-        letters = {info.name: stage.letter(self.server, info) for info in self.sites.trained}
-        asked = self.sites.ask(stage, letters, number=number, since=number)
-        replies = {site: reply.letter for site, reply in asked}
+        messages = {info.name: stage.message(self.server, info) for info in self.sites.trained}
+        asked = self.sites.ask(stage, messages, number=number, since=number)
+        replies = {site: reply.message for site, reply in asked}
         stage.combine(self.server, replies)
-        return letters, replies
+        return messages, replies
 
     def model(self, name):
         return self.kept(name, 2)
@@ -169,17 +169,15 @@ class Exchange:
 
 def test_every_site_can_rebuild_every_other_s_model(federation):
     exchange = Exchange(federation(), "fedrep")
-    exchange.ask(exchange.settle, 2)
-    exchange.ask(exchange.lend, 2)
+    exchange.ask(exchange.finalize, 2)
+    exchange.ask(exchange.disclose, 2)
     info = exchange.sites.trained[0]
-    letter = exchange.calibrate.letter(exchange.server, info)
-    models = borrowed(letter.extras)
+    message = exchange.calibrate.message(exchange.server, info)
+    models = borrowed(message.extras)
     assert list(models) == [other.name for other in exchange.sites.trained[1:]]
-    own = exchange.workplace.opened(
-        info, exchange.data[0], exchange.sites.states.load(info.name, 2)
-    )
-    for name, lent in models.items():
-        twin = own.twin(lent).state_dict()
+    own = exchange.runner.opened(info, exchange.data[0], exchange.sites.states.load(info.name, 2))
+    for name, disclosed in models.items():
+        twin = own.twin(disclosed).state_dict()
         theirs = exchange.model(name)
         assert all(torch.equal(twin[key], theirs[key]) for key in theirs)
         assert any(not torch.equal(theirs[key], own.weights[key]) for key in theirs)
@@ -189,44 +187,44 @@ def test_every_site_can_rebuild_every_other_s_model(federation):
 def test_every_site_keeps_its_own_private_weights_through_the_exchange(federation, method, private):
     exchange = Exchange(federation(resolution=64), method)
     sites = [info.name for info in exchange.sites.trained]
-    own = part(exchange.workplace.net, private)
+    own = part(exchange.runner.net, private)
     trained = {site: dict(exchange.kept(site, 1)) for site in sites}
     for one, other in combinations(sites, 2):
         assert not all(torch.equal(trained[one][name], trained[other][name]) for name in own)
-    exchange.ask(exchange.settle, 2)
-    settled = {site: dict(exchange.model(site)) for site in sites}
-    exchange.ask(exchange.lend, 2)
+    exchange.ask(exchange.finalize, 2)
+    finalized = {site: dict(exchange.model(site)) for site in sites}
+    exchange.ask(exchange.disclose, 2)
     for site in sites:  # the first as well
-        assert equal(settled[site], dict(exchange.model(site)))
-        assert all(torch.equal(settled[site][name], trained[site][name]) for name in own)
+        assert equal(finalized[site], dict(exchange.model(site)))
+        assert all(torch.equal(finalized[site][name], trained[site][name]) for name in own)
 
 
 def test_where_one_site_lends_what_another_shares_all_get_both(federation):
     exchange = Exchange(federation(sites=3), "fedavg")
     first, second, third = (info.name for info in exchange.sites.trained)
     server = exchange.server
-    odd = {"lent/head.bias": torch.full_like(server.weights["head.bias"], 7.0)}
-    keep(server, {first: Letter(), second: Letter(extras=odd), third: Letter()})
+    odd = {"disclosed/head.bias": torch.full_like(server.weights["head.bias"], 7.0)}
+    keep(server, {first: Message(), second: Message(extras=odd), third: Message()})
     info = exchange.sites.trained[0]
     models = borrowed(hand_on(server, info).extras)
-    assert set(models) == {second, third}  # who lends nothing is a judge all the same
-    assert torch.equal(models[second]["head.bias"], odd["lent/head.bias"])
+    assert set(models) == {second, third}  # who discloses nothing is a judge all the same
+    assert torch.equal(models[second]["head.bias"], odd["disclosed/head.bias"])
     assert torch.equal(models[third]["head.bias"], server.weights["head.bias"])
 
 
 def test_who_holds_back_what_the_server_does_not_have_is_no_judge(federation):
     exchange = Exchange(federation(sites=3), "fedavg")
     first, second, third = (info.name for info in exchange.sites.trained)
-    private = {"lent/private.bias": torch.ones(2)}
-    keep(exchange.server, {first: Letter(), second: Letter(extras=private), third: Letter()})
+    private = {"disclosed/private.bias": torch.ones(2)}
+    keep(exchange.server, {first: Message(), second: Message(extras=private), third: Message()})
     models = borrowed(hand_on(exchange.server, exchange.sites.trained[0]).extras)
     assert set(models) == {second}
 
 
 def test_what_no_prediction_needs_is_not_lent(federation):
     exchange = Exchange(federation(), "pflfe")
-    exchange.ask(exchange.settle, 2)
-    _, replies = exchange.ask(exchange.lend, 2)
+    exchange.ask(exchange.finalize, 2)
+    _, replies = exchange.ask(exchange.disclose, 2)
     for reply in replies.values():
         parts = {name.split("/")[1].partition(".")[0] for name in reply.extras}
         assert parts == {"decoder", "head"}
@@ -236,8 +234,8 @@ def test_what_no_prediction_needs_is_not_lent(federation):
 def test_neither_a_second_decoder_nor_guides_are_lent(federation, method, unheard):
     small = federation(kinds=("point", "scribble", "block"))
     exchange = Exchange(small, method, "method.uses=trained")
-    exchange.ask(exchange.settle, 2)
-    _, replies = exchange.ask(exchange.lend, 2)
+    exchange.ask(exchange.finalize, 2)
+    _, replies = exchange.ask(exchange.disclose, 2)
     for reply in replies.values():
         parts = {name.split("/")[1].partition(".")[0] for name in reply.extras}
         assert "decoder" in parts
@@ -260,13 +258,13 @@ def test_nothing_lent_is_ever_in_a_file_of_the_server(federation, monkeypatch):
     monkeypatch.setattr("polyclinic.methods.calibration.keep", look)
     list(perform(run, small.data(study)))
     assert seen
-    assert not any("lent" in name for name in seen)
+    assert not any("disclosed" in name for name in seen)
 
 
-def test_a_site_that_missed_the_settling_is_told_so(federation):
+def test_a_site_that_missed_the_finalizing_is_told_so(federation):
     exchange = Exchange(federation(), "fedavg")
-    with pytest.raises(ValueError, match="no whole model for stage lend: it was away"):
-        exchange.ask(exchange.lend, 2)
+    with pytest.raises(ValueError, match="no whole model for stage disclose: it was away"):
+        exchange.ask(exchange.disclose, 2)
 
 
 def test_equal_models_that_were_lent_disagree_nowhere_too(federation):
@@ -321,9 +319,9 @@ def test_a_fingerprint_tells_values_apart_and_travels_exactly_as_a_number():
 
 def test_fingerprints_are_of_all_shared_weights():
     weights = Weights.pack({"a": torch.rand(3), "b": torch.rand(2, 2)})
-    letter = fingerprints(Server((), weights, None, 0), None)
-    assert letter.numbers == {name: fingerprint(weights[name]) for name in weights}
-    assert not letter.weights
+    message = fingerprints(Server((), weights, None, 0), None)
+    assert message.numbers == {name: fingerprint(weights[name]) for name in weights}
+    assert not message.weights
 
 
 def test_the_models_at_rest_have_no_gradient_and_keep_their_statistics(federation):

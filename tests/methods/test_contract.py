@@ -7,10 +7,10 @@ import torch
 
 from polyclinic.engine.local import LocalSites
 from polyclinic.engine.loop import RoundDone
+from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.engine.study import assign, perform, runs_of
-from polyclinic.engine.workplace import Workplace
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.server import Server
 from polyclinic.methods import METHODS
 from polyclinic.networks.parts import everything, parameters, statistics
@@ -102,7 +102,7 @@ def test_resuming_after_a_kill_is_bit_equal_to_an_uninterrupted_run(federation, 
 
 @EVERY
 @pytest.mark.parametrize("private_statistics", [False, True])
-def test_letters_carry_exactly_what_is_shared_and_nothing_private(
+def test_messages_carry_exactly_what_is_shared_and_nothing_private(
     federation, method, private_statistics
 ):
     small = federation()
@@ -110,30 +110,30 @@ def test_letters_carry_exactly_what_is_shared_and_nothing_private(
     study = small.study(method, f"federation.statistics={kind}")
     (run,) = runs_of(study, small.folder / "runs")
     data = small.data(study)
-    workplace = Workplace(assign(run, data), torch.device("cpu"))
-    sites = LocalSites(workplace, data, run.folder)
-    net = workplace.net
+    runner = SiteRunner(assign(run, data), torch.device("cpu"))
+    sites = LocalSites(runner, data, run.folder)
+    net = runner.net
     at_home = statistics(net) if private_statistics else frozenset()
     shared = METHODS[method]().shares(net) - at_home
-    handed_out = METHODS[method]().hands_out(net) - at_home
+    handed_out = METHODS[method]().server_made(net) - at_home
     assert not handed_out & shared
-    server = Server(sites.trained, workplace.first_weights(), study.federation, 0)
-    chosen = workplace.assignment.method
+    server = Server(sites.trained, runner.first_weights(), study.federation, 0)
+    chosen = runner.assignment.method
     chosen.start(server)
     for number, stages in enumerate([chosen.before(), chosen.each_round(), chosen.each_round()]):
         for stage in stages:
-            letters = {info.name: stage.letter(server, info) for info in sites.trained}
+            messages = {info.name: stage.message(server, info) for info in sites.trained}
             replies = {
-                site: reply.letter
-                for site, reply in sites.ask(stage, letters, number=number, since=number)
+                site: reply.message
+                for site, reply in sites.ask(stage, messages, number=number, since=number)
             }
-            for letter in letters.values():
-                assert letter.weights.names in (shared | handed_out, frozenset())
+            for message in messages.values():
+                assert message.weights.names in (shared | handed_out, frozenset())
             for reply in replies.values():
                 assert reply.weights.names in (shared, frozenset())
-            for letter in [*letters.values(), *replies.values()]:
+            for message in [*messages.values(), *replies.values()]:
                 for private in everything(net) - shared:
-                    assert not any(private in extra for extra in letter.extras)
+                    assert not any(private in extra for extra in message.extras)
             if stage in chosen.each_round():
                 assert all(reply.weights.names == shared for reply in replies.values())
             stage.combine(server, replies)
@@ -145,18 +145,18 @@ def test_letters_carry_exactly_what_is_shared_and_nothing_private(
 def test_predicting_changes_neither_weights_nor_memory(federation, method, plain):
     small = federation()
     data = small.data(small.study(method))
-    workplace = Workplace(assign(plain.run, data), torch.device("cpu"))
-    info = workplace.assignment.sites[0]
+    runner = SiteRunner(assign(plain.run, data), torch.device("cpu"))
+    info = runner.assignment.sites[0]
     state = SiteState(plain.site(info.name), plain.memory(info.name))
-    stage = workplace.assignment.method.settling()
-    site = workplace._site(info, data[0], stage, Letter(), state, 3)
+    stage = runner.assignment.method.finalizing()
+    site = runner._site(info, data[0], stage, Message(), state, 3)
     before = site.weights.copy()
     memory = {name: tensor.clone() for name, tensor in site.memory.items()}
     images = torch.rand(2, 1, 32, 32)
     site.net.eval()
-    with torch.no_grad(), workplace.assignment.method.in_use(site):
-        first = workplace.assignment.method.predict(site, images)
-        second = workplace.assignment.method.predict(site, images)
+    with torch.no_grad(), runner.assignment.method.in_use(site):
+        first = runner.assignment.method.predict(site, images)
+        second = runner.assignment.method.predict(site, images)
     assert torch.equal(first, second)
     assert first.shape == (2, 2, 32, 32)
     torch.testing.assert_close(first.sum(dim=1), torch.ones(2, 32, 32))
@@ -166,18 +166,18 @@ def test_predicting_changes_neither_weights_nor_memory(federation, method, plain
 
 @EVERY
 def test_predictions_depend_on_what_the_method_says_and_on_nothing_else(federation, method, plain):
-    """What a site lends is taken from this."""
+    """What a site discloses is taken from this."""
     small = federation()
     data = small.data(small.study(method))
-    workplace = Workplace(assign(plain.run, data), torch.device("cpu"))
-    chosen, info = workplace.assignment.method, workplace.assignment.sites[0]
-    site = workplace.opened(info, data[0], SiteState(plain.site(info.name), {}))
+    runner = SiteRunner(assign(plain.run, data), torch.device("cpu"))
+    chosen, info = runner.assignment.method, runner.assignment.sites[0]
+    site = runner.opened(info, data[0], SiteState(plain.site(info.name), {}))
     site.net.eval().requires_grad_(True)
     chosen.predict(site, torch.rand(2, 1, 64, 64)).square().sum().backward()
     heard = {name for name, each in site.net.named_parameters() if each.grad is not None}
     named = chosen.predicts_with(site.net)
     assert named & parameters(site.net) == heard
-    assert not named & chosen.hands_out(site.net)
+    assert not named & chosen.server_made(site.net)
 
 
 @EVERY
@@ -208,7 +208,7 @@ def test_fine_tuning_without_steps_changes_nothing(federation, method, plain):
 
 
 def calibrated(method):
-    """Settings and finishing pieces with which a run of the method ends in a calibration."""
+    """Settings and finishing steps with which a run of the method ends in a calibration."""
     return "" if method == "feddp" else '{name = "igc", iterations = 2}'
 
 
@@ -219,7 +219,9 @@ def test_calibration_can_follow_it(federation, method, plain):
         plain, done = small.run(method, "method.calibrate=false"), plain
     else:
         done = small.run(method, *QUICK.get(method, []), then=calibrated(method))
-    assert equal(plain.tensors("server"), done.tensors("server"))  # what was lent was given back
+    assert equal(
+        plain.tensors("server"), done.tensors("server")
+    )  # what was disclosed was given back
     for site in plain.folder.about().sites:
         assert not equal(plain.tensors(site.name), done.tensors(site.name))
 
@@ -230,34 +232,34 @@ def test_private_weights_leave_a_site_only_where_a_stage_says_that_it_lends(fede
     study = small.study(method, *QUICK.get(method, []), then=calibrated(method))
     (run,) = runs_of(study, small.folder / "runs")
     data = small.data(study)
-    workplace = Workplace(assign(run, data), torch.device("cpu"))
-    sites = LocalSites(workplace, data, run.folder)
-    private = workplace.everything - workplace.shared
-    chosen = workplace.assignment.method
-    server = Server(sites.trained, workplace.first_weights(), study.federation, 0)
+    runner = SiteRunner(assign(run, data), torch.device("cpu"))
+    sites = LocalSites(runner, data, run.folder)
+    private = runner.everything - runner.shared
+    chosen = runner.assignment.method
+    server = Server(sites.trained, runner.first_weights(), study.federation, 0)
     chosen.start(server)
-    after = workplace.assignment.after
+    after = runner.assignment.after
     walk = [(0, sites.trained, stage) for stage in chosen.before()]
     walk += [(1, sites.trained, stage) for stage in chosen.each_round()]
     walk += [(2, sites.scored, stage) for stage in after]
-    lent = False
+    disclosed = False
     for number, infos, stage in walk:
-        letters = {info.name: stage.letter(server, info) for info in infos}
-        asked = sites.ask(stage, letters, number=number, since=number)
-        replies = {site: reply.letter for site, reply in asked}
-        for site, letter in letters.items():
-            found = {extra for extra in letter.extras if any(name in extra for name in private)}
-            assert not found or lent
-            assert not any(extra.startswith(f"lent/{site}/") for extra in letter.extras)
+        messages = {info.name: stage.message(server, info) for info in infos}
+        asked = sites.ask(stage, messages, number=number, since=number)
+        replies = {site: reply.message for site, reply in asked}
+        for site, message in messages.items():
+            found = {extra for extra in message.extras if any(name in extra for name in private)}
+            assert not found or disclosed
+            assert not any(extra.startswith(f"disclosed/{site}/") for extra in message.extras)
         for reply in replies.values():
             assert not reply.weights.names & private
             found = {extra for extra in reply.extras if any(name in extra for name in private)}
-            assert not found or stage.lends
-            assert all(extra.startswith("lent/") for extra in found)
-        lent = lent or stage.lends
+            assert not found or stage.discloses
+            assert all(extra.startswith("disclosed/") for extra in found)
+        disclosed = disclosed or stage.discloses
         stage.combine(server, replies)
-    assert [stage.name for stage in after if stage.lends] == ["lend"]
-    assert not any(key.startswith("lent/") for key in server.memory)
+    assert [stage.name for stage in after if stage.discloses] == ["disclose"]
+    assert not any(key.startswith("disclosed/") for key in server.memory)
 
 
 @EVERY
@@ -266,18 +268,18 @@ def test_no_two_sites_share_a_tensor(federation, method):
     study = small.study(method)
     (run,) = runs_of(study, small.folder / "runs")
     data = small.data(study)
-    workplace = Workplace(assign(run, data), torch.device("cpu"))
-    sites = LocalSites(workplace, data, run.folder)
-    server = Server(sites.trained, workplace.first_weights(), study.federation, 0)
-    chosen = workplace.assignment.method
+    runner = SiteRunner(assign(run, data), torch.device("cpu"))
+    sites = LocalSites(runner, data, run.folder)
+    server = Server(sites.trained, runner.first_weights(), study.federation, 0)
+    chosen = runner.assignment.method
     chosen.start(server)
-    addresses = [workplace.weights.flat.data_ptr()]
+    addresses = [runner.weights.flat.data_ptr()]
     for number, stages in enumerate([chosen.before(), chosen.each_round()]):
         for stage in stages:
-            letters = {info.name: stage.letter(server, info) for info in sites.trained}
-            asked = sites.ask(stage, letters, number=number, since=number - 1)
-            replies = {site: reply.letter for site, reply in asked}
+            messages = {info.name: stage.message(server, info) for info in sites.trained}
+            asked = sites.ask(stage, messages, number=number, since=number - 1)
+            replies = {site: reply.message for site, reply in asked}
             addresses += [r.weights.flat.data_ptr() for r in replies.values() if len(r.weights)]
             stage.combine(server, replies)
             assert len(set(addresses)) == len(addresses)
-            addresses = [workplace.weights.flat.data_ptr()]
+            addresses = [runner.weights.flat.data_ptr()]

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity
 
-from polyclinic.data.views import Views
+from polyclinic.data.random_views import Views
 from polyclinic.methods.enhancement import (
     COLLAPSED,
     SPREADS,

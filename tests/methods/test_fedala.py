@@ -74,7 +74,7 @@ class KeepsItsOwn(FedALA):
 
     def receive(self, site):
         own = site.take(self.keeps(site.net))
-        site.load(site.letter.weights)
+        site.load(site.message.weights)
         if not site.first:
             site.memory.update({f"mixture/{n}": torch.zeros_like(t) for n, t in own.items()})
             mix_learned(site, own, self.loss, Mixing(rate=0.0))

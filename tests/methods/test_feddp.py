@@ -91,13 +91,13 @@ def test_traffic_is_all_but_the_queries_in_every_round_and_the_queries_once_behi
     assert found == {
         (1, "fit"): fit,
         (2, "fit"): fit,
-        (3, "settle"): [(shared, numbers)] * 4,
-        (3, "lend"): [(prints, queries + numbers)] * 4,
+        (3, "finalize"): [(shared, numbers)] * 4,
+        (3, "disclose"): [(prints, queries + numbers)] * 4,
         (3, "calibrate"): [(3 * queries, numbers)] * 4,
     }
-    lent = [line for line in done.folder.rounds() if line.stage == "lend"]
-    assert all(set(line.extras) == {f"lent/{name}" for name in private} for line in lent)
-    assert all(line.parts == {"extra lent": queries} for line in lent)
+    disclosed = [line for line in done.folder.rounds() if line.stage == "disclose"]
+    assert all(set(line.extras) == {f"disclosed/{name}" for name in private} for line in disclosed)
+    assert all(line.parts == {"extra disclosed": queries} for line in disclosed)
 
 
 def test_calibration_changes_every_site_s_model_and_nothing_else(federation):

@@ -5,9 +5,9 @@ import torch
 from torch.nn.functional import l1_loss, mse_loss
 
 from polyclinic.data.cases import Batch
+from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.study import assign, runs_of
-from polyclinic.engine.workplace import Workplace
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.methods import METHODS
 from polyclinic.methods.fedicra import CODE, FedICRA, site_contrast
 from polyclinic.networks.parts import everything, statistics, under
@@ -31,11 +31,11 @@ def a_site(federation, method="fedicra", *overrides, index=0, kinds=KINDS):
     study = small.study(method, *overrides)
     (run,) = runs_of(study, small.folder / "runs")
     data = small.data(study)
-    workplace = Workplace(assign(run, data), torch.device("cpu"))
-    chosen = workplace.assignment.method
-    info = workplace.assignment.sites[index]
-    letter = Letter(workplace.first_weights())
-    site = workplace._site(info, data[index], chosen.settling(), letter, None, 1)
+    runner = SiteRunner(assign(run, data), torch.device("cpu"))
+    chosen = runner.assignment.method
+    info = runner.assignment.sites[index]
+    message = Message(runner.first_weights())
+    site = runner._site(info, data[index], chosen.finalizing(), message, None, 1)
     chosen.receive(site)
     images = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     labels = torch.full((2, 32, 32), 255, dtype=torch.uint8)
@@ -188,7 +188,7 @@ def test_a_mixture_of_one_that_does_not_learn_leaves_the_received_decoder(federa
 
 def test_in_the_warm_up_received_weights_are_taken_as_they_are(federation):
     small = federation(rounds=2, kinds=KINDS)
-    warm = small.run("fedicra", "method.mixing.warm_up=3", *QUICK)  # settling is a third
+    warm = small.run("fedicra", "method.mixing.warm_up=3", *QUICK)  # finalizing is a third
     off = small.run("fedicra", "method.adaptive_aggregation=false", *QUICK)
     assert equal(warm.tensors("server"), off.tensors("server"))
     for site in warm.folder.about().sites:

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from polyclinic.engine.local import LocalSites
+from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.study import assign, runs_of
-from polyclinic.engine.workplace import Workplace
 from polyclinic.federation.server import Server
 from polyclinic.methods.fedlppa import PLACE, ROWS, SPARSITY, UNIVERSAL, FedLPPA
 from polyclinic.methods.second_decoder import main_names
@@ -31,10 +31,10 @@ class Exchange:
         study = small.study("fedlppa", "method.mixing.first_passes=2", *overrides)
         (run,) = runs_of(study, small.folder / "runs")
         data = small.data(study)
-        self.workplace = Workplace(assign(run, data), torch.device("cpu"))
-        self.method = self.workplace.assignment.method
-        self.sites = LocalSites(self.workplace, data, run.folder)
-        first = self.workplace.first_weights()
+        self.runner = SiteRunner(assign(run, data), torch.device("cpu"))
+        self.method = self.runner.assignment.method
+        self.sites = LocalSites(self.runner, data, run.folder)
+        first = self.runner.first_weights()
         self.server = Server(self.sites.trained, first, study.federation, 0)
         self.method.start(self.server)
 
@@ -42,17 +42,17 @@ class Exchange:
         self.server.round = number
         (stage,) = self.method.each_round()
         infos = [info for info in self.sites.trained if info.name not in without]
-        letters = {info.name: self.method.letter(self.server, info) for info in infos}
-        asked = self.sites.ask(stage, letters, number=number, since=number - 1)
-        replies = {site: reply.letter for site, reply in asked}
+        messages = {info.name: self.method.message(self.server, info) for info in infos}
+        asked = self.sites.ask(stage, messages, number=number, since=number - 1)
+        replies = {site: reply.message for site, reply in asked}
         self.method.combine(self.server, replies)
-        return letters, replies
+        return messages, replies
 
     def second(self, site):
-        letter = self.method.letter(self.server, self.sites.trained[site])
+        message = self.method.message(self.server, self.sites.trained[site])
         prefix = "second."
         return {
-            n.removeprefix(prefix): t for n, t in letter.weights.items() if n.startswith(prefix)
+            n.removeprefix(prefix): t for n, t in message.weights.items() if n.startswith(prefix)
         }
 
 
@@ -167,14 +167,14 @@ def test_without_a_first_reply_the_second_decoder_is_the_common_start(federation
     assert equal(exchange.second(0), dict(start))
 
 
-def test_a_letter_brings_one_second_decoder_and_replies_none(federation):
+def test_a_message_brings_one_second_decoder_and_replies_none(federation):
     exchange = Exchange(federation(kinds=KINDS))
     for number in (1, 2):
-        letters, replies = exchange.round(number)
-        for letter in letters.values():
-            second = [name for name in letter.weights if name.startswith("second.")]
-            assert {name.removeprefix("second.") for name in second} == main_names(letter.weights)
-            assert not letter.extras
+        messages, replies = exchange.round(number)
+        for message in messages.values():
+            second = [name for name in message.weights if name.startswith("second.")]
+            assert {name.removeprefix("second.") for name in second} == main_names(message.weights)
+            assert not message.extras
         for reply in replies.values():
             assert not any(name.startswith("second.") for name in reply.weights)
             assert not {PLACE, SPARSITY} & reply.weights.names
@@ -331,6 +331,6 @@ def test_what_the_server_hands_out_is_private():
 
     method = FedLPPA()
     net = method.adapt(NETWORKS["unet"](channels=1, classes=2, width=2), ())
-    assert method.hands_out(net)
-    assert not method.hands_out(net) & method.shares(net)
-    assert method.hands_out(net) & parameters(net) <= method.blended(net)
+    assert method.server_made(net)
+    assert not method.server_made(net) & method.shares(net)
+    assert method.server_made(net) & parameters(net) <= method.blended(net)

@@ -74,7 +74,7 @@ def test_bodies_are_equal_and_heads_differ(federation):
         assert same == (not name.startswith("head."))
 
 
-def test_the_letter_has_all_but_the_head():
+def test_the_message_has_all_but_the_head():
     from polyclinic.networks import NETWORKS
 
     net = NETWORKS["unet"](channels=1, classes=2, width=2)

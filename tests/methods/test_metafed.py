@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.study import assign, runs_of
-from polyclinic.engine.workplace import Workplace
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.methods.metafed import SKILLED, distillation_loss, personal_weight
 from tests.federations import equal
 
@@ -90,9 +90,9 @@ def test_distillation_has_a_gradient_and_vanishes_at_the_teacher(federation):
     study = small.study("metafed")
     (run,) = runs_of(study, small.folder / "runs")
     data = small.data(study)
-    workplace = Workplace(assign(run, data), torch.device("cpu"))
-    info, stage = workplace.assignment.sites[0], workplace.assignment.stage("fit")
-    site = workplace._site(info, data[0], stage, Letter(workplace.initial), None, 1)
+    runner = SiteRunner(assign(run, data), torch.device("cpu"))
+    info, stage = runner.assignment.sites[0], runner.assignment.stage("fit")
+    site = runner._site(info, data[0], stage, Message(runner.initial), None, 1)
     (batch,) = site._batches(study.training, 1, torch.Generator().manual_seed(0))
     same = site.twin(site.weights)
     other = site.twin({n: t + 0.1 for n, t in site.weights.items()})

@@ -8,9 +8,9 @@ from torch.nn import functional
 
 from polyclinic.config import ConfigError
 from polyclinic.data.cases import Batch
+from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.study import assign, runs_of
-from polyclinic.engine.workplace import Workplace
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.losses import segmentation_loss, virtual_class_loss
 from polyclinic.methods import METHODS
@@ -35,21 +35,21 @@ SHARINGS = {
 }
 
 
-def a_workplace(federation, *overrides, **changes):
+def a_runner(federation, *overrides, **changes):
     small = federation(**changes)
     study = small.study(NAME, *overrides)
     (run,) = runs_of(study, small.folder / "runs")
     data = small.data(study)
-    return Workplace(assign(run, data), torch.device("cpu")), data
+    return SiteRunner(assign(run, data), torch.device("cpu")), data
 
 
 def a_site(federation, *overrides, index=0, **changes):
     """A site at its first visit, whose network was not trained yet."""
-    workplace, data = a_workplace(federation, *overrides, **changes)
-    chosen = workplace.assignment.method
-    letter = Letter(workplace.first_weights())
-    info = workplace.assignment.sites[index]
-    site = workplace._site(info, data[index], chosen.settling(), letter, None, 1)
+    runner, data = a_runner(federation, *overrides, **changes)
+    chosen = runner.assignment.method
+    message = Message(runner.first_weights())
+    info = runner.assignment.sites[index]
+    site = runner._site(info, data[index], chosen.finalizing(), message, None, 1)
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(2, 1, 32, 32, generator=generator)
     labels = torch.zeros(2, 32, 32, dtype=torch.uint8)
@@ -102,24 +102,24 @@ def test_without_the_virtual_loss_it_is_fedavg_with_a_cosine_head(federation, mo
 
 def test_virtual_kernels_stay_bit_by_bit_and_are_the_same_everywhere(federation):
     settings = ("training.weight_decay=0.5", "training.learning_rate=0.1")
-    workplace, data = a_workplace(federation, *settings)
-    first = workplace.net.head.virtual.clone()
+    runner, data = a_runner(federation, *settings)
+    first = runner.net.head.virtual.clone()
     assert first.abs().sum() > 0
-    (stage,) = workplace.assignment.method.each_round()
-    letter, state = Letter(workplace.first_weights()), None
-    before = workplace.net.head.weight.detach().clone()
+    (stage,) = runner.assignment.method.each_round()
+    message, state = Message(runner.first_weights()), None
+    before = runner.net.head.weight.detach().clone()
     for number in (1, 2):
-        for info, site in zip(workplace.assignment.sites, data, strict=True):
-            visit = workplace.visit(info, site, stage, letter, state, number)
-            assert torch.equal(workplace.net.head.virtual, first)
+        for info, site in zip(runner.assignment.sites, data, strict=True):
+            visit = runner.visit(info, site, stage, message, state, number)
+            assert torch.equal(runner.net.head.virtual, first)
             assert not any(
                 "virtual" in name for name in [*visit.state.weights, *visit.reply.weights]
             )
-            assert not torch.equal(workplace.net.head.weight, before)
+            assert not torch.equal(runner.net.head.weight, before)
     # Another machine knows the assignment alone.
-    elsewhere = Workplace(pickle.loads(pickle.dumps(workplace.assignment)), torch.device("cpu"))
+    elsewhere = SiteRunner(pickle.loads(pickle.dumps(runner.assignment)), torch.device("cpu"))
     assert torch.equal(elsewhere.net.head.virtual, first)
-    with_another_seed, _ = a_workplace(federation, "seeds=[1]")
+    with_another_seed, _ = a_runner(federation, "seeds=[1]")
     assert not torch.equal(with_another_seed.net.head.virtual, first)
 
 
@@ -172,17 +172,17 @@ def test_real_logits_are_left_out_of_the_virtual_softmax_and_the_other_way_round
     ("multiple", "count"), [(0.1, 1), (0.25, 2), (0.5, 3), (1, 6), (2, 12), (4, 24)]
 )
 def test_virtual_classes_are_counted_in_real_classes_times_sites(federation, multiple, count):
-    workplace, _ = a_workplace(federation, f"method.virtual_classes={multiple}")
-    assert len(workplace.net.head.virtual) == count
+    runner, _ = a_runner(federation, f"method.virtual_classes={multiple}")
+    assert len(runner.net.head.virtual) == count
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_of_the_affinities_a_site_shares_what_it_is_told_to(federation, sharing):
-    workplace, _ = a_workplace(federation, f"method.paa_shares={sharing}")
-    net = workplace.net
+    runner, _ = a_runner(federation, f"method.paa_shares={sharing}")
+    net = runner.net
     private = [role for role in ROLES if role not in SHARINGS[sharing]]
-    assert workplace.shared == everything(net) - affinity(net, *private)
-    assert affinity(net, *SHARINGS[sharing]) <= workplace.shared
+    assert runner.shared == everything(net) - affinity(net, *private)
+    assert affinity(net, *SHARINGS[sharing]) <= runner.shared
     assert len(affinity(net, "query")) == 4 * 6
 
 
@@ -274,11 +274,11 @@ def test_it_runs_on_every_task_and_with_weak_labels(federation, task):
 
 def test_what_is_switched_off_is_not_built(federation):
     settings = ("method.virtual_classes=0", "method.paa=false")
-    workplace, _ = a_workplace(federation, *settings)
-    assert not any(isinstance(module, VirtualHead) for module in workplace.net.modules())
-    assert not affinity(workplace.net, *ROLES)
-    workplace, _ = a_workplace(federation, "method.virtual_classes=0")
-    assert part(workplace.net, "head") == {"head.weight", "head.bias"}
+    runner, _ = a_runner(federation, *settings)
+    assert not any(isinstance(module, VirtualHead) for module in runner.net.modules())
+    assert not affinity(runner.net, *ROLES)
+    runner, _ = a_runner(federation, "method.virtual_classes=0")
+    assert part(runner.net, "head") == {"head.weight", "head.bias"}
 
 
 def test_a_sharing_that_does_not_exist_is_refused_with_those_that_do(federation):

@@ -28,7 +28,7 @@ def generator(*names):
 
 def write_run(
     root,
-    label,
+    title,
     *,
     study="demo",
     seed=0,
@@ -43,24 +43,24 @@ def write_run(
     started="2026-03-04T10:00:00+00:00",
 ):
     """A run folder with invented but repeatable numbers; `stop` leaves it unfinished there."""
-    run = RunFolder(run_path(root, study, label, seed))
+    run = RunFolder(run_path(root, study, title, seed))
     run.create(
-        settings_text(study, label, seed, rounds, batch),
-        about(label, seed, sites, regions, cases, started),
+        settings_text(study, title, seed, rounds, batch),
+        about(title, seed, sites, regions, cases, started),
     )
     for number in range(1, (stop or rounds) + 1):
-        run.append_round(round_line(label, seed, site, number) for site in sites)
+        run.append_round(round_line(title, seed, site, number) for site in sites)
         if number % 5 == 0:
-            run.append_scores(validation(label, seed, sites, regions, number, rounds))
+            run.append_scores(validation(title, seed, sites, regions, number, rounds))
     if stop is None:
-        run.append_scores(tested(label, seed, sites, regions, metrics, rounds, cases))
+        run.append_scores(tested(title, seed, sites, regions, metrics, rounds, cases))
         for site in sites if pictures else ():
             draw_pictures(run, site)
         run.finish(Finished(chosen_round=rounds, seconds=184.2 + seed))
     return run
 
 
-def settings_text(study, label, seed, rounds, batch):
+def settings_text(study, title, seed, rounds, batch):
     return f"""name = "{study}"
 task = "fundus"
 seeds = [{seed}]
@@ -73,7 +73,7 @@ name = "unet"
 
 [[method]]
 name = "invented"
-label = {json.dumps(label, ensure_ascii=False)}
+title = {json.dumps(title, ensure_ascii=False)}
 
 [training]
 optimizer = "adamw"
@@ -88,10 +88,10 @@ choose = "best"
 """
 
 
-def about(label, seed, sites, regions, cases, started):
+def about(title, seed, sites, regions, cases, started):
     kinds = ("mask", "scribble", "point", "block", "box", "mask")
     return About(
-        method=label,
+        method=title,
         seed=seed,
         task=AboutTask(
             name="fundus" if len(regions) > 1 else "octa",
@@ -111,10 +111,10 @@ def about(label, seed, sites, regions, cases, started):
     )
 
 
-def round_line(label, seed, site, number):
-    rng = generator("round", label, seed, site, number)
-    size = 0 if label == "Local" else 7_255_056 if "Rep" not in label else 7_000_000
-    extras = ("control/encoder", "control/decoder") if label == "SCAFFOLD" else ()
+def round_line(title, seed, site, number):
+    rng = generator("round", title, seed, site, number)
+    size = 0 if title == "Local" else 7_255_056 if "Rep" not in title else 7_000_000
+    extras = ("control/encoder", "control/decoder") if title == "SCAFFOLD" else ()
     return RoundLine(
         round=number,
         stage="fit",
@@ -128,27 +128,27 @@ def round_line(label, seed, site, number):
     )
 
 
-def quality(label, seed, site, region):
-    skill = generator("skill", label).uniform(0.78, 0.93)
+def quality(title, seed, site, region):
+    skill = generator("skill", title).uniform(0.78, 0.93)
     return skill - 0.05 * generator("site", site).random() - 0.06 * (region == "cup") + 0.004 * seed
 
 
-def validation(label, seed, sites, regions, number, rounds):
+def validation(title, seed, sites, regions, number, rounds):
     for site in sites:
         for region in regions:
-            rng = generator("val", label, seed, site, region, number)
-            level = quality(label, seed, site, region) * (1 - 0.6 * np.exp(-3 * number / rounds))
+            rng = generator("val", title, seed, site, region, number)
+            level = quality(title, seed, site, region) * (1 - 0.6 * np.exp(-3 * number / rounds))
             for case in range(4):
                 value = float(np.clip(level + 0.03 * rng.normal(), 0, 1))
                 yield Score(number, "val", site, f"v{case}", region, "dice", value)
 
 
-def tested(label, seed, sites, regions, metrics, number, cases):
+def tested(title, seed, sites, regions, metrics, number, cases):
     for site in sites:
         for region in regions:
-            rng = generator("test", label, seed, site, region)
+            rng = generator("test", title, seed, site, region)
             dice = np.clip(
-                quality(label, seed, site, region) + 0.05 * rng.gumbel(size=cases) * -1, 0, 1
+                quality(title, seed, site, region) + 0.05 * rng.gumbel(size=cases) * -1, 0, 1
             )
             for case, value in enumerate(dice):
                 distance = 60 * (1 - value) * (0.7 + 0.6 * rng.random())

@@ -66,6 +66,6 @@ class Page(HTMLParser):
                 cell.text += text.strip()
 
     def scores(self, number):
-        """The rows of a table of scores below its heads: label and cells by position."""
+        """The rows of a table of scores below its heads: title and cells by position."""
         rows = [rows for kind, rows in self.tables if kind == "scores"][number]
         return {row[0].text: row[1:] for row in rows if row[0].text not in ("", "Method")}

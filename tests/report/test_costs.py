@@ -58,8 +58,8 @@ def test_extras_are_listed_by_name_once(cost):
 
 def test_many_extras_of_one_group_become_one_entry(tmp_path):
     run = write_run(tmp_path, "A", rounds=1, sites=("alpha",))
-    add(run, 1, "alpha", extras=("prompts", *(f"lent/query.{i}" for i in range(40))))
-    assert method_costs(read_runs([run.path]))[0].extras == ("prompts", "lent/… (40 arrays)")
+    add(run, 1, "alpha", extras=("prompts", *(f"disclosed/query.{i}" for i in range(40))))
+    assert method_costs(read_runs([run.path]))[0].extras == ("prompts", "disclosed/… (40 arrays)")
 
 
 def test_what_was_sent_is_divided_by_part(cost):
@@ -70,8 +70,14 @@ def test_every_stage_has_its_own_bytes_in_the_order_of_a_run(tmp_path):
     for seed in (0, 1):
         run = write_run(tmp_path, "A", rounds=2, seed=seed, sites=("alpha", "beta"))
         (run.path / "rounds.jsonl").unlink()
-        for number, stage in ((1, "enhance"), (1, "fit"), (2, "enhance"), (2, "fit"), (3, "lend")):
-            size = {"enhance": 10, "fit": 100, "lend": 1000 + 400 * seed}[stage]
+        for number, stage in (
+            (1, "enhance"),
+            (1, "fit"),
+            (2, "enhance"),
+            (2, "fit"),
+            (3, "disclose"),
+        ):
+            size = {"enhance": 10, "fit": 100, "disclose": 1000 + 400 * seed}[stage]
             for site in ("alpha", "beta"):
                 line = {"stage": stage, "site": site, "down": size, "up": 2 * size}
                 run.append_round([RoundLine(round=number, **line)])
@@ -79,7 +85,7 @@ def test_every_stage_has_its_own_bytes_in_the_order_of_a_run(tmp_path):
     assert cost.stages == (
         StageCost("enhance", exchanges=2, down=20, up=40, total_bytes=120),
         StageCost("fit", exchanges=2, down=200, up=400, total_bytes=1200),
-        StageCost("lend", exchanges=1, down=2400, up=4800, total_bytes=7200),
+        StageCost("disclose", exchanges=1, down=2400, up=4800, total_bytes=7200),
     )
     assert sum(stage.total_bytes for stage in cost.stages) == cost.whole.total_bytes
 
@@ -89,9 +95,9 @@ def test_a_stage_that_one_run_has_not_come_to_is_not_averaged_with_nothing(tmp_p
         run = write_run(tmp_path, "A", rounds=1, seed=seed, sites=("alpha",))
         (run.path / "rounds.jsonl").unlink()
         add(run, 1, "alpha", down=100)
-    run.append_round([RoundLine(round=2, stage="lend", site="alpha", up=50)])
+    run.append_round([RoundLine(round=2, stage="disclose", site="alpha", up=50)])
     cost = method_costs(read_runs([tmp_path / "demo"]))[0]
-    assert cost.stages[1] == StageCost("lend", exchanges=1, down=0, up=50, total_bytes=50)
+    assert cost.stages[1] == StageCost("disclose", exchanges=1, down=0, up=50, total_bytes=50)
 
 
 def test_missed_visits_and_spent_privacy_are_told_by_site(cost):

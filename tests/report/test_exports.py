@@ -7,7 +7,7 @@ from rich.console import Console
 
 from polyclinic.report.exports import to_csv, to_latex, to_terminal
 from polyclinic.report.reading import read_runs
-from polyclinic.report.tables import comparison_table
+from polyclinic.report.score_tables import comparison_table
 from tests.report.invented import write_run
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from polyclinic.report.figures.curves import _losses, loss_figure, site_figure, validation_figure
 from polyclinic.report.figures.distributions import distribution_figure
-from polyclinic.report.figures.drawing import style
+from polyclinic.report.figures.style import style
 from polyclinic.report.figures.traffic import traffic_figure
 from polyclinic.report.reading import read_runs
 from polyclinic.runs import RoundLine

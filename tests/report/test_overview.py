@@ -8,7 +8,7 @@ from polyclinic.report.overview import (
     winners,
 )
 from polyclinic.report.reading import read_runs
-from polyclinic.report.tables import comparison_table
+from polyclinic.report.score_tables import comparison_table
 from polyclinic.runs import Finished, Score
 from tests.report.invented import write_run
 
@@ -42,8 +42,8 @@ def test_one_unfinished_seed_is_named(tmp_path):
 def test_the_winner_is_the_best_average_over_sites(study):
     tables = [comparison_table(read_runs([study]), metric) for metric in ("dice", "hd95")]
     dice, distance = winners(tables)
-    averages = {row.label: row.cells[-3].value for row in tables[0].rows}
-    assert dice.labels == max(averages, key=averages.get)
+    averages = {row.title: row.cells[-3].value for row in tables[0].rows}
+    assert dice.titles == max(averages, key=averages.get)
     assert dice.value == f"{100 * max(averages.values()):.2f} %"
     assert distance.value == f"{min(row.cells[-3].value for row in tables[1].rows):.2f} px"
 

@@ -106,7 +106,7 @@ def test_the_page_shows_curves_cases_costs_and_settings(page):
 def test_the_page_shows_the_traffic_of_every_stage(tmp_path):
     run = write_run(tmp_path, "A", rounds=2, sites=("alpha", "beta"), metrics=("dice",))
     (run.path / "rounds.jsonl").unlink()
-    for number, stage, down, up in ((1, "fit", 4, 5), (2, "fit", 4, 5), (3, "lend", 6, 70)):
+    for number, stage, down, up in ((1, "fit", 4, 5), (2, "fit", 4, 5), (3, "disclose", 6, 70)):
         for site in ("alpha", "beta"):
             line = {"stage": stage, "site": site, "down": down * 1000, "up": up * 1000}
             run.append_round([RoundLine(round=number, **line)])
@@ -116,7 +116,7 @@ def test_the_page_shows_the_traffic_of_every_stage(tmp_path):
     ]
     assert [[cell.text for cell in row] for row in table[1:]] == [
         ["A", "fit", "2", "8.00 kB", "10.0 kB", "36.0 kB"],
-        ["lend", "1", "12.0 kB", "140 kB", "152 kB"],
+        ["disclose", "1", "12.0 kB", "140 kB", "152 kB"],
     ]
     assert page.unclosed == []
 

@@ -13,14 +13,14 @@ def test_seeds_of_a_method_are_read_together_in_their_order(tmp_path):
     for seed in (2, 0, 1):
         write_run(tmp_path, "FedAvg", seed=seed, stop=1)
     comparison = read_runs([tmp_path / "demo"])
-    assert [method.label for method in comparison.methods] == ["FedAvg"]
+    assert [method.title for method in comparison.methods] == ["FedAvg"]
     assert [run.about.seed for run in comparison.runs] == [0, 1, 2]
 
 
 def test_methods_stand_in_the_order_of_their_start_or_of_the_paths(study):
-    assert [each.label for each in read_runs([study]).methods] == ["FedAvg", "FedRep"]
+    assert [each.title for each in read_runs([study]).methods] == ["FedAvg", "FedRep"]
     paths = [study / "fedrep", study / "fedavg"]
-    assert [each.label for each in read_runs(paths).methods] == ["FedRep", "FedAvg"]
+    assert [each.title for each in read_runs(paths).methods] == ["FedRep", "FedAvg"]
 
 
 def test_a_label_of_two_studies_names_them(tmp_path):
@@ -28,7 +28,7 @@ def test_a_label_of_two_studies_names_them(tmp_path):
     write_run(tmp_path, "FedAvg", study="two", stop=1)
     write_run(tmp_path, "Local", study="two", stop=1, started="2027")
     comparison = read_runs([tmp_path / "one", tmp_path / "two"])
-    labels = [method.label for method in comparison.methods]
+    labels = [method.title for method in comparison.methods]
     assert labels == ["FedAvg (one)", "FedAvg (two)", "Local"]
     assert comparison.studies == ("one", "two")
 
@@ -48,8 +48,8 @@ def test_runs_of_different_tasks_are_refused(tmp_path):
 
 
 def test_all_broken_run_folders_are_named_at_once(tmp_path):
-    for label in ("A", "B", "C"):
-        write_run(tmp_path, label, stop=1)
+    for title in ("A", "B", "C"):
+        write_run(tmp_path, title, stop=1)
     (tmp_path / "demo/a/seed-0/about.json").write_text("{")
     (tmp_path / "demo/c/seed-0/study.toml").unlink()
     with pytest.raises(RunError) as caught:

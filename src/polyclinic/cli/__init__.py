@@ -73,7 +73,7 @@ def run(
 ) -> None:
     """Run every method of a study with every seed, then write the report."""
     from polyclinic.cli.display import watching
-    from polyclinic.cli.tables import show_summary
+    from polyclinic.cli.terminal_tables import show_summary
     from polyclinic.config import load_study
     from polyclinic.engine.study import TABLES, run_study
     from polyclinic.report import write_report
@@ -104,7 +104,7 @@ def report(
     ] = None,
 ) -> None:
     """Write the page, tables and figures that compare runs."""
-    from polyclinic.cli.tables import show_summary
+    from polyclinic.cli.terminal_tables import show_summary
     from polyclinic.report import write_report
     from polyclinic.runs import find_runs
 
@@ -149,7 +149,7 @@ def weaken(
     """Make weak labels from a site's masks, and a contact sheet of them."""
     from rich.progress import Progress
 
-    from polyclinic.cli.tables import CONSOLE
+    from polyclinic.cli.terminal_tables import CONSOLE
     from polyclinic.data.weakening import weaken_site
 
     with Progress(console=CONSOLE, disable=not CONSOLE.is_terminal) as progress:
@@ -173,7 +173,7 @@ def check(
     ),
 ) -> None:
     """Check every file of every site; print a summary and draw a contact sheet."""
-    from polyclinic.cli.tables import show_check
+    from polyclinic.cli.terminal_tables import show_check
     from polyclinic.data.check import check_folder
     from polyclinic.data.sheet import contact_sheet
 

@@ -52,15 +52,15 @@ def init(
 
 @app.command()
 def check(
-    site: Annotated[Path, typer.Argument(help="The SITE.toml of this hospital.")],
+    site: Annotated[Path, typer.Argument(help="The node.toml of this hospital.")],
 ) -> None:
     """Check everything a hospital needs before it trains; every ✗ says what to do."""
-    from polyclinic.config.site_file import load_site_file
+    from polyclinic.config.node_file import load_node_file
     from polyclinic.engine.flower.deploy.checks import check_site
     from polyclinic.weak import KINDS
 
     good = True
-    for finding in check_site(load_site_file(site, KINDS)):
+    for finding in check_site(load_node_file(site, KINDS)):
         typer.echo(str(finding))
         good = good and finding.good
     typer.echo("ready to train" if good else "not ready: see the lines with ✗")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
-from polyclinic.cli.tables import CONSOLE
+from polyclinic.cli.terminal_tables import CONSOLE
 from polyclinic.config import Study
 from polyclinic.engine.loop import Event, RoundDone, Scored
 from polyclinic.engine.study import Run, Watch
@@ -88,12 +88,12 @@ class _Lines:
 
     def __call__(self, run: Run, event: Event) -> None:
         for line in (*self.pace.opening(run), *_missing(event)):
-            self.say(f"{run.choice.label} seed {run.seed}  {line}")
+            self.say(f"{run.choice.title} seed {run.seed}  {line}")
         if self.apart and isinstance(event, RoundLine) and not event.missed:
-            self.say(f"{run.choice.label} seed {run.seed}  {event.site}: {_work(event)}")
+            self.say(f"{run.choice.title} seed {run.seed}  {event.site}: {_work(event)}")
         self.pace.take(run, event)
         if isinstance(event, RoundDone) and event.round > 0:
-            self.say(f"{run.choice.label} seed {run.seed}  {self.pace.news(event.round)}")
+            self.say(f"{run.choice.title} seed {run.seed}  {self.pace.news(event.round)}")
             self.pace.lines.clear()
 
 
@@ -105,7 +105,7 @@ class _Bars:
         self.bars: dict[str, TaskID] = {}
 
     def __call__(self, run: Run, event: Event) -> None:
-        name = f"{run.choice.label} seed {run.seed}"
+        name = f"{run.choice.title} seed {run.seed}"
         if name not in self.bars:
             self.bars[name] = self.progress.add_task(name, total=self.pace.rounds, news="")
         for line in (*self.pace.opening(run), *_missing(event)):

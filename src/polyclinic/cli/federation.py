@@ -24,7 +24,7 @@ def server(
     ] = [],  # noqa: B006 (typer wants the plain value)
     coordinator: Annotated[
         Path, typer.Option(help="The file that `polyclinic deploy init` wrote.")
-    ] = Path("COORDINATOR.toml"),
+    ] = Path("coordinator.toml"),
     resume: Annotated[bool, typer.Option(help="Continue where the runs stand.")] = False,
     fresh: Annotated[bool, typer.Option(help="Remove earlier runs of this study.")] = False,
     runs: Annotated[Path, typer.Option(help="The folder that holds all runs.")] = Path("runs"),
@@ -34,7 +34,7 @@ def server(
 ) -> None:
     """Run a study across hospitals: start or join the SuperLink, then write the report."""
     from polyclinic.cli.display import watching
-    from polyclinic.cli.tables import show_summary
+    from polyclinic.cli.terminal_tables import show_summary
     from polyclinic.config import load_study
     from polyclinic.config.coordinator_file import load_coordinator_file
     from polyclinic.engine.flower.coordinator import Coordinator, across_hospitals
@@ -61,17 +61,17 @@ def server(
 
 
 def site(
-    file: Annotated[Path, typer.Argument(help="The SITE.toml of this hospital.")],
+    file: Annotated[Path, typer.Argument(help="The node.toml of this hospital.")],
     insecure: Annotated[
         bool, typer.Option(help="No encryption and no proof of identity: for trials only.")
     ] = False,
 ) -> None:
     """Take part in a study as one site, until this is ended."""
-    from polyclinic.config.site_file import load_site_file
-    from polyclinic.engine.flower.hospital import run_site
+    from polyclinic.config.node_file import load_node_file
+    from polyclinic.engine.flower.node import run_site
     from polyclinic.weak import KINDS
 
-    settings = load_site_file(file, KINDS)
+    settings = load_node_file(file, KINDS)
     _refuse_unsaid_insecurity(settings.server.insecure, insecure, file)
     run_site(settings, file, say=_say, going_on=_until_ended())
     typer.echo(f"site {settings.name} has left; its state is kept", err=True)
@@ -80,14 +80,14 @@ def site(
 
 @ledger_app.command()
 def verify(
-    path: Annotated[Path, typer.Argument(help="A ledger, a state folder or a SITE.toml.")],
+    path: Annotated[Path, typer.Argument(help="A ledger, a state folder or a node.toml.")],
 ) -> None:
     """Check that nobody changed, removed or inserted a line, and sum up what left."""
-    from polyclinic.config.site_file import load_site_file
+    from polyclinic.config.node_file import load_node_file
     from polyclinic.engine.flower.ledger import Ledger, summary
 
     if path.suffix == ".toml":
-        path = load_site_file(path).state
+        path = load_node_file(path).state
     ledger = Ledger(path / "ledger.jsonl" if path.is_dir() else path)
     if not ledger.path.exists():
         raise ValueError(f"there is no ledger at {ledger.path}")

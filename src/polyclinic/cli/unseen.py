@@ -24,7 +24,7 @@ def unseen(
     """Try the models of runs on a site that took no part: each, together, and tuned there."""
     import torch
 
-    from polyclinic.cli.tables import CONSOLE
+    from polyclinic.cli.terminal_tables import CONSOLE
     from polyclinic.config import SiteSettings
     from polyclinic.data.load import load_federation
     from polyclinic.engine.study import device_of, task_of
@@ -40,7 +40,7 @@ def unseen(
         )
         device = torch.device(device_of(study.engine.device))
         rows = try_models(folder, data, device, iterations=iterations)
-        CONSOLE.print(_table(f"{study.method[0].label}, seed {study.seeds[0]}", data.name, rows))
+        CONSOLE.print(_table(f"{study.method[0].title}, seed {study.seeds[0]}", data.name, rows))
 
 
 def _table(run: str, site: str, rows: list[UnseenScore]) -> Table:

@@ -9,17 +9,17 @@ from pydantic import Field
 
 from polyclinic.config.callables import GIVEN, Tables, completed, settings_model
 from polyclinic.config.checking import addresses, check
-from polyclinic.config.labels import default_label, told_apart
 from polyclinic.config.mistakes import Mistake, unknown
 from polyclinic.config.printing import literal
-from polyclinic.config.section import AtLeastOne, Label, Section
+from polyclinic.config.section import AtLeastOne, Section, Title
 from polyclinic.config.study import Choice, LabelKind, MethodChoice, NetworkChoice
+from polyclinic.config.titles import default_title, told_apart
 
 AROUND_CHOICE: Mapping[str, Any] = {"name": str}
 AROUND_NETWORK: Mapping[str, Any] = {"name": str, "pretrained": Path | None}
 AROUND_METHOD: Mapping[str, Any] = {
     "name": str,
-    "label": Label | None,
+    "title": Title | None,
     "labels": LabelKind | None,
     "then": Any,
 }
@@ -56,7 +56,7 @@ class ChoiceReader:
         return NetworkChoice(name=named["name"], settings=settings, pretrained=pretrained)
 
     def methods(self, entries: list[Any]) -> tuple[MethodChoice, ...]:
-        """The methods that the entries name, each with its own label; wrong ones are left out."""
+        """The methods that the entries name, each with its own title; wrong ones are left out."""
         if not entries:
             names = tuple(self.tables.method)
             self.mistakes.append(Mistake("method", "is required", allowed=names))
@@ -66,12 +66,12 @@ class ChoiceReader:
             choice = self._method(entry, key)
             if choice is not None:
                 choices[key] = choice
-                written |= {key} if "label" in entry else set()
+                written |= {key} if "title" in entry else set()
         return tuple(told_apart(choices, written, self.mistakes))
 
     def _method(self, entry: Any, key: str) -> MethodChoice | None:
         method = self._look_up(entry, key, "method")
-        then = self._finishing_pieces(entry, key)
+        then = self._finishing_steps(entry, key)
         if method is None:
             return None
         settings = self._settings(method, entry, key, "method", AROUND_METHOD)
@@ -80,10 +80,10 @@ class ChoiceReader:
         name = entry["name"]
         pieces = [(name, method), *((each.name, self.tables.finish[each.name]) for each in then)]
         labels = entry.get("labels")
-        label = entry.get("label") or default_label(pieces, labels)
-        return MethodChoice(name=name, settings=settings, label=label, labels=labels, then=then)
+        title = entry.get("title") or default_title(pieces, labels)
+        return MethodChoice(name=name, settings=settings, title=title, labels=labels, then=then)
 
-    def _finishing_pieces(self, entry: Any, key: str) -> tuple[Choice, ...] | None:
+    def _finishing_steps(self, entry: Any, key: str) -> tuple[Choice, ...] | None:
         entries = entry.get("then", []) if isinstance(entry, dict) else []
         choices = [
             self._choice(each, each_key, "finish")
@@ -102,7 +102,7 @@ class ChoiceReader:
     def _look_up(self, entry: Any, key: str, sort: str) -> Any:
         """What an entry names in the table of this sort; None after saying why it is nothing."""
         table = getattr(self.tables, sort)
-        noun = "finishing piece" if sort == "finish" else sort
+        noun = "finishing step" if sort == "finish" else sort
         names = tuple(table)
         name = entry.get("name") if isinstance(entry, dict) else None
         if isinstance(name, str) and name in table:

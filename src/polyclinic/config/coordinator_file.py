@@ -1,4 +1,4 @@
-"""The coordinator's own file, COORDINATOR.toml: where it listens, and the keys of the sites."""
+"""The coordinator's own file, coordinator.toml: where it listens, and the keys of the sites."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +22,7 @@ class ServerCertificates(Section):
 
 
 class CoordinatorFile(Section):
-    """All of a COORDINATOR.toml, its paths absolute.
+    """All of a coordinator.toml, its paths absolute.
 
     The server listens on this host and port, behind the proxy that the sites talk to; `keys` gives
     each site's public key.
@@ -46,7 +46,7 @@ class CoordinatorFile(Section):
 
 
 def load_coordinator_file(path: str | Path) -> CoordinatorFile:
-    """The settings of a COORDINATOR.toml, its paths relative to it; ConfigError lists mistakes."""
+    """The settings of a coordinator.toml, its paths relative to it; ConfigError lists mistakes."""
     file = Path(path)
     table = {"state": "state"} | read_toml(file)
     mistakes: list[Mistake] = []

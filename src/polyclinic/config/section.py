@@ -55,7 +55,7 @@ def _looks_like_a_device(device: str) -> str:
 
 
 FolderName = Annotated[str, AfterValidator(_usable_as_folder)]
-Label = Annotated[str, AfterValidator(_readable)]
+Title = Annotated[str, AfterValidator(_readable)]
 Device = Annotated[str, AfterValidator(_looks_like_a_device)]
 
 

@@ -145,7 +145,7 @@ class EvaluationSettings(Section):
 
 
 class EngineSettings(Section):
-    """What carries the letters; threads = 0 divides all cores among the workers.
+    """What carries the messages; threads = 0 divides all cores among the workers.
 
     With Flower each site has its own device and threads; a stage takes at most `deadline` seconds,
     a site that cannot be reached is waited for `patience` seconds once the others have answered,
@@ -185,12 +185,12 @@ class NetworkChoice(Choice):
 
 
 class MethodChoice(Choice):
-    """A method, its name in tables and folders, and the finishing pieces after the last round.
+    """A method, its name in tables and folders, and the finishing steps after the last round.
 
     With `labels` every site trains on these instead of its own kind.
     """
 
-    label: str
+    title: str
     labels: str | None = None
     then: tuple[Choice, ...] = ()
 

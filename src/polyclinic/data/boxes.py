@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from polyclinic.data.errors import UnreadableError, nearest
 from polyclinic.data.seeds import generator
-from polyclinic.data.tables import read_csv
+from polyclinic.data.site_files import read_csv
 from polyclinic.data.tasks import Task
 from polyclinic.weak import KINDS, Box, label_boxes
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from polyclinic.data.contents import Content, read_contents
+from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.errors import DataError, Findings, listed
 from polyclinic.data.folder import CaseFiles, SiteFolder, find_sites, read_site
 from polyclinic.data.labels import check_labels
+from polyclinic.data.site_files import SPLITS
 from polyclinic.data.splits import check_kept
-from polyclinic.data.tables import SPLITS
 from polyclinic.data.tasks import TASKS, Task
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from polyclinic.data.boxes import SUFFIX, made_of_boxes
 from polyclinic.data.errors import DataError, Findings, listed
 from polyclinic.data.readers import SUFFIXES, datasets
-from polyclinic.data.tables import SPLITS, About, Row, read_about, read_cases
+from polyclinic.data.site_files import SPLITS, About, Row, read_about, read_cases
 
 LABEL_FOLDERS = ("labels", "weak")
 

@@ -11,7 +11,7 @@ import tomli_w
 from polyclinic.data.check import check_folder
 from polyclinic.data.errors import refuse
 from polyclinic.data.folder import SiteFolder, find_sites, read_site
-from polyclinic.data.tables import COLUMNS
+from polyclinic.data.site_files import COLUMNS
 from polyclinic.data.tasks import Task
 
 

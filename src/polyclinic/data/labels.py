@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from polyclinic.data.case_reading import Mask
 from polyclinic.data.cases import UNLABELLED
-from polyclinic.data.contents import Mask
 from polyclinic.data.errors import Findings, listed, nearest
 from polyclinic.data.folder import SiteFolder
 from polyclinic.data.seeds import generator

@@ -9,17 +9,17 @@ import numpy as np
 import torch
 
 from polyclinic.config import DataSettings, SiteSettings
+from polyclinic.data.case_reading import Content, Mask, normalisation, read_contents
 from polyclinic.data.cases import UNLABELLED, Cases, SiteData
-from polyclinic.data.contents import Content, Mask, normalisation, read_contents
-from polyclinic.data.cutting import Rule
 from polyclinic.data.errors import Findings, refuse
 from polyclinic.data.folder import SiteFolder, read_site
 from polyclinic.data.labels import check_kind, check_labels, made_label
-from polyclinic.data.places import Place, places
 from polyclinic.data.readers import Array
+from polyclinic.data.site_files import SPLITS
+from polyclinic.data.sources import Place, places
 from polyclinic.data.splits import Splits, splits_of
+from polyclinic.data.splitting import Rule
 from polyclinic.data.synthetic import draw_site
-from polyclinic.data.tables import SPLITS
 from polyclinic.data.tasks import Task
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from polyclinic.data.contents import Mask
+from polyclinic.data.case_reading import Mask
 from polyclinic.data.readers import Array
 from polyclinic.data.tasks import Task
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from polyclinic.data.contents import Content, read_contents
+from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.folder import CaseFiles, SiteFolder, find_sites, read_site
 from polyclinic.data.pictures import COLOURS, as_picture, draw_contours, draw_label
-from polyclinic.data.tables import SPLITS
+from polyclinic.data.site_files import SPLITS
 from polyclinic.data.tasks import Task
 
 TILE, GAP, LINE = 224, 12, 22  # pixels

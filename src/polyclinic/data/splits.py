@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from polyclinic.data.cutting import Rule, cut
 from polyclinic.data.errors import Findings, UnreadableError, listed
 from polyclinic.data.folder import SiteFolder
-from polyclinic.data.tables import SPLITS, read_csv
+from polyclinic.data.site_files import SPLITS, read_csv
+from polyclinic.data.splitting import Rule, cut
 
 
 @dataclass(frozen=True)

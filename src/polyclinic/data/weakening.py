@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image
 
-from polyclinic.data.contents import Mask, read_content
+from polyclinic.data.case_reading import Mask, read_content
 from polyclinic.data.errors import DataError, Findings, listed, nearest, refuse
 from polyclinic.data.folder import CaseFiles, SiteFolder, read_site
 from polyclinic.data.labels import made_label

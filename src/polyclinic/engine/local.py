@@ -12,14 +12,14 @@ import torch.multiprocessing
 
 from polyclinic.data.cases import Cases, SiteData, pool
 from polyclinic.engine.allocator import keep_freed_memory
-from polyclinic.engine.insight import draw_attention, embedded
+from polyclinic.engine.inspection import draw_attention, embedded
 from polyclinic.engine.loop import Reply, Scored
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.parents import end_with_parent
 from polyclinic.engine.pictures import draw_pictures
+from polyclinic.engine.site_runner import Assignment, SiteRunner
 from polyclinic.engine.states import SiteState, StateFolder
-from polyclinic.engine.workplace import Assignment, Workplace
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.server import SiteInfo
 from polyclinic.runs import RoundLine, RunFolder, Score, Split, write_embeddings
@@ -35,7 +35,7 @@ class LocalSites:
 
     def __init__(
         self,
-        workplace: Workplace,
+        runner: SiteRunner,
         data: Sequence[SiteData],
         folder: RunFolder,
         *,
@@ -43,7 +43,7 @@ class LocalSites:
         threads: int = 1,
         pictures: bool = False,
     ) -> None:
-        assignment = workplace.assignment
+        assignment = runner.assignment
         self.scored = assignment.sites
         self.trained = assignment.sites
         by_name = {site.name: site for site in data}
@@ -52,7 +52,7 @@ class LocalSites:
             by_name = {POOLED: together, **by_name}
             self.trained = (SiteInfo(POOLED, 0, together.kind, len(together.train)),)
         self.states = StateFolder(folder.path / "checkpoint" / "sites")
-        self.bench = Bench(workplace, by_name, folder, self.states, pictures)
+        self.bench = Bench(runner, by_name, folder, self.states, pictures)
         self.pool = None
         if workers > 1:
             self.pool = ProcessPoolExecutor(
@@ -61,7 +61,7 @@ class LocalSites:
                 initializer=_open_bench,
                 initargs=(
                     assignment,
-                    workplace.device,
+                    runner.device,
                     threads,
                     (by_name, folder, self.states, pictures),
                 ),
@@ -73,16 +73,16 @@ class LocalSites:
             self.pool.shutdown(cancel_futures=True)
 
     def ask(
-        self, stage: Stage, letters: Mapping[str, Letter], *, number: int, since: int
+        self, stage: Stage, messages: Mapping[str, Message], *, number: int, since: int
     ) -> Iterator[tuple[str, Reply]]:
-        """Let the sites work on a stage, in the order of the letters."""
+        """Let the sites work on a stage, in the order of the messages."""
         infos = {info.name: info for info in (*self.trained, *self.scored)}
-        tasks = [(infos[site], stage.name, letters[site], number, since) for site in letters]
-        return zip(letters, self._map(Bench.work, tasks), strict=True)
+        tasks = [(infos[site], stage.name, messages[site], number, since) for site in messages]
+        return zip(messages, self._map(Bench.work, tasks), strict=True)
 
     def score(
         self,
-        letters: Mapping[str, Letter] | None,
+        messages: Mapping[str, Message] | None,
         *,
         split: Split,
         metrics: Sequence[str],
@@ -91,7 +91,7 @@ class LocalSites:
     ) -> Iterator[Scored]:
         """Score every site's model."""
         tasks = [
-            (info, letters[info.name] if letters else None, split, tuple(metrics), number, since)
+            (info, messages[info.name] if messages else None, split, tuple(metrics), number, since)
             for info in self.scored
         ]
         return iter(self._map(Bench.score, tasks))
@@ -103,10 +103,10 @@ class LocalSites:
 
     def keep(self, last: int) -> None:
         """Write each site's final model, its whole network and memory, into the run folder."""
-        run, assignment = self.bench.run, self.bench.workplace.assignment
+        run, assignment = self.bench.run, self.bench.runner.assignment
         for info in self.scored:
             state = self.states.load(info.name, last)
-            assert state is not None, "every site has settled"
+            assert state is not None, "every site has finalized"
             keep_model(run, info.name, run.about().method, state, assignment)
 
     def _map(self, work: Callable[..., Outcome], tasks: Sequence[Any]) -> Iterable[Outcome]:
@@ -116,29 +116,29 @@ class LocalSites:
 
 
 class Bench:
-    """One process's workplace with the sites' data and the folder of their states."""
+    """One process's runner with the sites' data and the folder of their states."""
 
     def __init__(
         self,
-        workplace: Workplace,
+        runner: SiteRunner,
         data: Mapping[str, SiteData],
         run: RunFolder,
         states: StateFolder,
         pictures: bool,
     ) -> None:
-        self.workplace = workplace
+        self.runner = runner
         self.data = data
         self.run = run
         self.states = states
         self.pictures = pictures
 
-    def work(self, info: SiteInfo, stage: str, letter: Letter, number: int, since: int) -> Reply:
+    def work(self, info: SiteInfo, stage: str, message: Message, number: int, since: int) -> Reply:
         """A visit to a site, whose state is read before and written after it."""
-        visit = self.workplace.visit(
+        visit = self.runner.visit(
             info,
             self.data[info.name],
-            self.workplace.assignment.stage(stage),
-            letter,
+            self.runner.assignment.stage(stage),
+            message,
             self.states.load(info.name, since),
             number,
         )
@@ -150,9 +150,9 @@ class Bench:
             loss=visit.loss,
             seconds=visit.seconds,
             images=visit.images,
-            down=letter.nbytes,
+            down=message.nbytes,
             up=visit.reply.nbytes,
-            extras=tuple(sorted({*letter.extras, *visit.reply.extras})),
+            extras=tuple(sorted({*message.extras, *visit.reply.extras})),
             numbers=dict(visit.reply.numbers),
             parts=visit.reply.bytes_by_part(),
         )
@@ -161,7 +161,7 @@ class Bench:
     def score(
         self,
         info: SiteInfo,
-        letter: Letter | None,
+        message: Message | None,
         split: Split,
         metrics: Sequence[str],
         number: int,
@@ -170,11 +170,11 @@ class Bench:
         """Scores of a site's model; the final ones come with pictures."""
         data = self.data[info.name]
         state = self.states.load(info.name, since)
-        rows, cases, predicted = self.workplace.score(
-            info, data, split, metrics, letter, state, number
+        rows, cases, predicted = self.runner.score(
+            info, data, split, metrics, message, state, number
         )
         if self.pictures and split == "test":
-            task = self.workplace.assignment.task
+            task = self.runner.assignment.task
             draw_pictures(self.run, info.name, task, cases, predicted, rows)
             self._look_inside(info, data, cases, state, since)
         scores = tuple(Score(number, split, info.name, *row) for row in rows)
@@ -187,23 +187,23 @@ class Bench:
 
         Attention is drawn with every site's model, so that they can be compared at the same cases.
         """
-        method = self.workplace.assignment.method
-        final = self.workplace.opened(info, data, state)
+        method = self.runner.assignment.method
+        final = self.runner.opened(info, data, state)
         with method.in_use(final):
             draw_attention(self.run, method, final, cases)
             after = embedded("after", final, cases) if method.shows_embeddings else None
         if after is not None:
-            before = embedded("before", self.workplace.opened(info, data, None), cases)
+            before = embedded("before", self.runner.opened(info, data, None), cases)
             write_embeddings(self.run.embeddings_path(info.name), [before, after])
-        for other in self.workplace.assignment.sites:
+        for other in self.runner.assignment.sites:
             if other != info and self.run.attention_pictures(info.name):
                 model = self.states.load(other.name, since)
-                theirs = self.workplace.opened(other, self.data[other.name], model)
+                theirs = self.runner.opened(other, self.data[other.name], model)
                 with method.in_use(theirs):
                     draw_attention(self.run, method, theirs, cases, whose=info)
 
 
-_bench: Bench  # the workplace of a worker process
+_bench: Bench  # the runner of a worker process
 
 
 def prepare(threads: int) -> None:
@@ -220,7 +220,7 @@ def _open_bench(
     global _bench  # a worker process has exactly one
     end_with_parent()
     prepare(threads)
-    _bench = Bench(Workplace(assignment, device), *rest)
+    _bench = Bench(SiteRunner(assignment, device), *rest)
 
 
 def _at_bench(work: str, task: Sequence[Any]) -> Any:  # pragma: no cover (in a worker)

@@ -1,4 +1,4 @@
-"""The one round loop: letters to the sites, replies combined, a checkpoint after every round."""
+"""The one round loop: messages to the sites, replies combined, a checkpoint after every round."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 
 from polyclinic.config import EvaluationSettings
 from polyclinic.engine.checkpoint import Checkpoint, Progress
-from polyclinic.engine.waiting import WaitingRoom
-from polyclinic.engine.workplace import Assignment
-from polyclinic.federation.letter import Letter
+from polyclinic.engine.reply_store import ReplyStore
+from polyclinic.engine.site_runner import Assignment
+from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.seeds import generator
 from polyclinic.federation.server import Server, SiteInfo
@@ -27,7 +27,7 @@ from polyclinic.runs import RoundLine, RoundTable, Score, Split
 class Reply:
     """A site's answer, None where it was left out, and what the record says of it."""
 
-    letter: Letter | None
+    message: Message | None
     line: RoundLine
 
 
@@ -62,25 +62,25 @@ class Sites(Protocol):
     """The sites of a run, wherever they are."""
 
     trained: tuple[SiteInfo, ...]  # take part in rounds
-    scored: tuple[SiteInfo, ...]  # settle and are scored
+    scored: tuple[SiteInfo, ...]  # finalize and are scored
     quorum: float  # the share of them that must answer
 
     def ask(
-        self, stage: Stage, letters: Mapping[str, Letter], *, number: int, since: int
+        self, stage: Stage, messages: Mapping[str, Message], *, number: int, since: int
     ) -> Iterator[tuple[str, Reply]]:
         """Let the sites work on a stage; each starts from its state of round `since`."""
         ...
 
     def score(
         self,
-        letters: Mapping[str, Letter] | None,
+        messages: Mapping[str, Message] | None,
         *,
         split: Split,
         metrics: Sequence[str],
         number: int,
         since: int,
     ) -> Iterator[Scored]:
-        """Score every site's model; with letters each site settles first, on a copy."""
+        """Score every site's model; with messages each site finalizes first, on a copy."""
         ...
 
     def forget(self, needed: Sequence[int]) -> None:
@@ -110,7 +110,7 @@ class Loop:
         self.sites = sites
         self.evaluation = evaluation
         self.checkpoint = checkpoint
-        self.waiting = WaitingRoom(checkpoint.folder / "replies")
+        self.waiting = ReplyStore(checkpoint.folder / "replies")
         self.record = record
         self.progress = Progress(round=-1)
         self.lines: list[RoundLine] = []
@@ -148,7 +148,7 @@ class Loop:
         return best if self.evaluation.choose == "best" and best >= 0 else self.assignment.rounds
 
     def _close(self, number: int) -> Generator[Event, None, None]:
-        """Take up the chosen round, settle, and do what comes after."""
+        """Take up the chosen round, finalize, and do what comes after."""
         if self.chosen_round != self.assignment.rounds:
             self.checkpoint.load(self.server, best=True)
             self.server.round = number
@@ -167,9 +167,9 @@ class Loop:
             groups = [[info] for info in infos] if stage.ring else [infos]
             missed: dict[str, str] = {}
             for group in groups:
-                letters = {info.name: stage.letter(self.server, info) for info in group}
+                messages = {info.name: stage.message(self.server, info) for info in group}
                 try:
-                    replies = yield from self._ask(stage, letters, number, since, missed)
+                    replies = yield from self._ask(stage, messages, number, since, missed)
                     self._refuse_too_few(missed, len(infos), f"round {number}, stage {stage.name}")
                     if replies:
                         stage.combine(self.server, replies)
@@ -180,27 +180,29 @@ class Loop:
     def _ask(
         self,
         stage: Stage,
-        letters: Mapping[str, Letter],
+        messages: Mapping[str, Message],
         number: int,
         since: int,
         missed: dict[str, str],
-    ) -> Generator[Event, None, dict[str, Letter]]:
-        """The replies, in the order of the letters; who is left out is added to `missed`."""
+    ) -> Generator[Event, None, dict[str, Message]]:
+        """The replies, in the order of the messages; who is left out is added to `missed`."""
         replies = {}
-        for site, reply in self.sites.ask(stage, letters, number=number, since=since):
+        for site, reply in self.sites.ask(stage, messages, number=number, since=since):
             self.lines.append(reply.line)
             yield reply.line
-            if reply.letter is None:
+            if reply.message is None:
                 missed[site] = reply.line.missed
                 continue
-            if not torch.isfinite(reply.letter.weights.flat).all():
+            if not torch.isfinite(reply.message.weights.flat).all():
                 raise TrainingFailed(
                     f"site {site} answered with weights that are not numbers in round {number}, "
                     f"stage {stage.name}; the weights of the round before are kept"
                 )
-            # What is private to a site is lent, and never written to a file of the server.
-            replies[site] = reply.letter if stage.lends else self.waiting.seat(site, reply.letter)
-        return {site: replies[site] for site in letters if site in replies}
+            # What is private to a site is disclosed, and never written to a file of the server.
+            replies[site] = (
+                reply.message if stage.discloses else self.waiting.seat(site, reply.message)
+            )
+        return {site: replies[site] for site in messages if site in replies}
 
     def _refuse_too_few(self, missed: Mapping[str, str], count: int, where: str) -> None:
         needed = max(1, math.ceil(self.sites.quorum * count))
@@ -214,9 +216,9 @@ class Loop:
     def _validate(self, number: int) -> Generator[Event, None, float | None]:
         if not self._due(number):
             return None
-        settling = self.method.settling()
-        letters = {info.name: settling.letter(self.server, info) for info in self.sites.scored}
-        means = yield from self._score(letters, "val", ["dice"], number=number, since=number)
+        finalizing = self.method.finalizing()
+        messages = {info.name: finalizing.message(self.server, info) for info in self.sites.scored}
+        means = yield from self._score(messages, "val", ["dice"], number=number, since=number)
         if not means:
             return None
         mean = float(np.mean(means))
@@ -226,7 +228,7 @@ class Loop:
 
     def _score(
         self,
-        letters: Mapping[str, Letter] | None,
+        messages: Mapping[str, Message] | None,
         split: Split,
         metrics: Sequence[str],
         *,
@@ -237,7 +239,7 @@ class Loop:
         means = []
         missed = {}
         for scored in self.sites.score(
-            letters, split=split, metrics=metrics, number=number, since=since
+            messages, split=split, metrics=metrics, number=number, since=since
         ):
             self.scores += scored.rows
             if scored.missed:

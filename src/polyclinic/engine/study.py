@@ -24,11 +24,11 @@ from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.local import LocalSites, prepare
 from polyclinic.engine.loop import Event, Loop, Sites
 from polyclinic.engine.models import keep_model
+from polyclinic.engine.site_runner import Assignment, SiteRunner
 from polyclinic.engine.states import SiteState
-from polyclinic.engine.workplace import Assignment, Workplace
 from polyclinic.evaluation import METRICS
 from polyclinic.federation.server import Server, SiteInfo
-from polyclinic.methods import FINISHES, METHODS
+from polyclinic.methods import FINISHING_STEPS, METHODS
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import parameters
 from polyclinic.runs import (
@@ -47,7 +47,7 @@ from polyclinic.runs import (
 from polyclinic.weak import KINDS
 
 TABLES = Tables(
-    task=TASKS, network=NETWORKS, method=METHODS, finish=FINISHES, kind=KINDS, metric=METRICS
+    task=TASKS, network=NETWORKS, method=METHODS, finish=FINISHING_STEPS, kind=KINDS, metric=METRICS
 )
 
 
@@ -77,7 +77,7 @@ def runs_of(study: Study, root: Path) -> list[Run]:
         Run(
             choice,
             seed,
-            RunFolder(run_path(root, study.name, choice.label, seed)),
+            RunFolder(run_path(root, study.name, choice.title, seed)),
             study.model_copy(update={"method": (choice,), "seeds": (seed,)}),
         )
         for seed, choice in product(study.seeds, study.method)
@@ -163,10 +163,10 @@ def perform(run: Run, data: Sequence[SiteData]) -> Iterator[Event]:
     threads = engine.threads or max(1, (os.cpu_count() or 1) // engine.workers)
     prepare(threads)
     assignment = assign(run, data)
-    workplace = Workplace(assignment, device)
+    runner = SiteRunner(assignment, device)
     with closing(
         LocalSites(
-            workplace,
+            runner,
             data,
             run.folder,
             workers=engine.workers,
@@ -174,14 +174,14 @@ def perform(run: Run, data: Sequence[SiteData]) -> Iterator[Event]:
             pictures=run.study.evaluation.pictures,
         )
     ) as sites:
-        about_run = about(run, [about_site(site) for site in data], workplace, threads)
-        yield from conduct(run, workplace, sites, about_run)
+        about_run = about(run, [about_site(site) for site in data], runner, threads)
+        yield from conduct(run, runner, sites, about_run)
 
 
-def conduct(run: Run, workplace: Workplace, sites: Sites, about_run: About) -> Iterator[Event]:
+def conduct(run: Run, runner: SiteRunner, sites: Sites, about_run: About) -> Iterator[Event]:
     """The same with its sites wherever they are: the loop, and the folder that it fills."""
-    assignment = workplace.assignment
-    server = Server(sites.trained, workplace.first_weights(), run.study.federation, assignment.seed)
+    assignment = runner.assignment
+    server = Server(sites.trained, runner.first_weights(), run.study.federation, assignment.seed)
     checkpoint = Checkpoint(run.folder.path / "checkpoint")
     if checkpoint.exists:
         run.folder.forget_after(checkpoint.load(server).round)
@@ -201,7 +201,7 @@ def conduct(run: Run, workplace: Workplace, sites: Sites, about_run: About) -> I
     yield from loop.run()
     sites.keep(assignment.rounds + 1)
     final = SiteState(server.weights, server.memory)
-    keep_model(run.folder, "server", run.choice.label, final, assignment)
+    keep_model(run.folder, "server", run.choice.title, final, assignment)
     chosen, seconds = loop.chosen_round, loop.progress.seconds
     run.folder.finish(Finished(chosen_round=chosen, seconds=seconds))
     shutil.rmtree(checkpoint.folder)
@@ -217,7 +217,7 @@ def assignment_of(run: Run, sites: Sequence[AboutSite]) -> Assignment:
     study = run.study
     return Assignment(
         method=METHODS[run.choice.name](**run.choice.settings),
-        then=tuple(FINISHES[piece.name](**piece.settings) for piece in run.choice.then),
+        then=tuple(FINISHING_STEPS[piece.name](**piece.settings) for piece in run.choice.then),
         network=study.network.name,
         network_settings=dict(study.network.settings),
         pretrained=study.network.pretrained,
@@ -238,19 +238,19 @@ def about_site(site: SiteData) -> AboutSite:
     return AboutSite(name=site.name, kind=site.kind, **counts)
 
 
-def about(run: Run, sites: Sequence[AboutSite], workplace: Workplace, threads: int) -> About:
+def about(run: Run, sites: Sequence[AboutSite], runner: SiteRunner, threads: int) -> About:
     """What the run folder says of the run."""
-    task, net = workplace.assignment.task, workplace.net
+    task, net = runner.assignment.task, runner.net
     names = parameters(net)
     return About(
-        method=run.choice.label,
+        method=run.choice.title,
         seed=run.seed,
         task=AboutTask(name=task.name, classes=task.classes, regions=dict(task.regions)),
         sites=tuple(sites),
         network=run.study.network.name,
-        pretrained=workplace.pretrained,
-        parameters=sum(workplace.weights[name].numel() for name in names),
-        device=str(workplace.device),
+        pretrained=runner.pretrained,
+        parameters=sum(runner.weights[name].numel() for name in names),
+        device=str(runner.device),
         threads=threads,
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
         versions={

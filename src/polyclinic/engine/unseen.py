@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from polyclinic.config import load_study
 from polyclinic.data.cases import Batch, Cases, SiteData, with_masks
+from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.engine.study import TABLES, Run, assignment_of
 from polyclinic.engine.tensors import group, load_tensors
-from polyclinic.engine.workplace import Workplace
 from polyclinic.evaluation.scoring import score_cases
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, plain_loss
 from polyclinic.federation.scoring import predictions
 from polyclinic.federation.server import SiteInfo
@@ -55,14 +55,14 @@ def try_models(
     The private part is trained for `iterations`, by default as long as a site of the run trained.
     """
     run = finished_run(folder)
-    workplace = Workplace(assignment_of(run, folder.about().sites), device)
-    task, cases = workplace.assignment.task, with_masks(data.test)
+    runner = SiteRunner(assignment_of(run, folder.about().sites), device)
+    task, cases = runner.assignment.task, with_masks(data.test)
     if not len(cases):
         raise RunError(f"site {data.name} has no test cases with masks to try models on")
     true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
     rows = [
         UnseenScore(model, *row)
-        for model, predicted in _predictions(folder, workplace, data, cases, iterations)
+        for model, predicted in _predictions(folder, runner, data, cases, iterations)
         for row in score_cases(
             predicted, true, cases.names, task.regions, spacing, run.study.evaluation.metrics
         )
@@ -88,12 +88,12 @@ def finished_run(folder: RunFolder) -> Run:
 
 
 def tune(method: Method, site: Site, iterations: int | None) -> None:
-    """Train what is private and heard in predictions, with the letter's weights at rest.
+    """Train what is private and heard in predictions, with the message's weights at rest.
 
     Where only running statistics are private, the site's images pass by and nothing learns.
     """
-    shared = site.letter.weights.names
-    site.load(site.letter.weights)
+    shared = site.message.weights.names
+    site.load(site.message.weights)
     private = method.predicts_with(site.net) - shared
     learning = private & parameters(site.net)
     if not learning and not private & statistics(site.net):
@@ -121,20 +121,20 @@ def rest(net: nn.Module, shared: Names) -> None:
 
 
 def _predictions(
-    folder: RunFolder, workplace: Workplace, data: SiteData, cases: Cases, iterations: int | None
+    folder: RunFolder, runner: SiteRunner, data: SiteData, cases: Cases, iterations: int | None
 ) -> Iterator[tuple[str, NDArray[np.uint8]]]:
     """The classes that each model predicts; probabilities are added up on the way."""
-    method = workplace.assignment.method
+    method = runner.assignment.method
     found = []
-    for info in workplace.assignment.sites:
-        site = workplace.opened(info, data, _state(folder, info.name))
+    for info in runner.assignment.sites:
+        site = runner.opened(info, data, _state(folder, info.name))
         with method.in_use(site):
             found.append(_probabilities(method, site, cases))
         yield info.name, _classes(found[-1])
     yield ENSEMBLE, _classes(torch.stack(found).mean(0))
     guest = SiteInfo(data.name, 0, data.kind, len(data.train))
-    site = workplace.opened(guest, data, None)
-    site.letter = Letter(Weights.pack(_state(folder, "server").weights))
+    site = runner.opened(guest, data, None)
+    site.message = Message(Weights.pack(_state(folder, "server").weights))
     tune(method, site, iterations)
     yield TUNED, _classes(_probabilities(method, site, cases))
 

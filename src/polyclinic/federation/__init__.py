@@ -1,1 +1,1 @@
-"""The vocabulary of a federation: weights, letters, sites, the server, methods and their stages."""
+"""The vocabulary of a federation: weights, messages, sites, the server, methods and stages."""

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 from torch import Tensor
 
 from polyclinic.data.cases import Batch
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.mixing import mix
 from polyclinic.federation.server import Server, SiteInfo
 from polyclinic.federation.site import Site
@@ -18,25 +18,25 @@ from polyclinic.losses.supervised import segmentation_loss
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
 
-LENT = "lent"  # what a site's private weights are called on their way to others
+DISCLOSED = "disclosed"  # what a site's private weights are called on their way to others
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One exchange: a letter to each site, work there, the replies combined.
+    """One exchange: a message to each site, work there, the replies combined.
 
     In a ring the sites work one after another, and each reply is combined before the next site's
-    letter is written. After a settling stage a site keeps its whole network. In a lending stage
-    the sites' private weights leave them too, as extras called `lent/…`, to be handed on.
+    message is written. After a finalizing stage a site keeps its whole network. A stage that
+    discloses lets the sites' private weights leave too, as extras called `disclosed/…`.
     """
 
     name: str
-    letter: Callable[[Server, SiteInfo], Letter]
-    work: Callable[[Site], Letter]
-    combine: Callable[[Server, Mapping[str, Letter]], None]
+    message: Callable[[Server, SiteInfo], Message]
+    work: Callable[[Site], Message]
+    combine: Callable[[Server, Mapping[str, Message]], None]
     ring: bool = False
-    settles: bool = False
-    lends: bool = False
+    finalizes: bool = False
+    discloses: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Method:
         """The weights a site needs again at its next visit."""
         return everything(net) - self.shares(net)
 
-    def hands_out(self, net: Segmenter) -> Names:  # noqa: ARG002
+    def server_made(self, net: Segmenter) -> Names:  # noqa: ARG002
         """Private weights that the server makes, for each site its own, and no site ever sends."""
         return frozenset()
 
     def predicts_with(self, net: Segmenter) -> Names:
-        """The weights a prediction depends on; others are never lent."""
-        return everything(net) - self.hands_out(net)
+        """The weights a prediction depends on; others are never disclosed."""
+        return everything(net) - self.server_made(net)
 
     # The walk of a run: stages before the rounds, of each round, and after the last.
 
@@ -76,14 +76,14 @@ class Method:
 
     def each_round(self) -> tuple[Stage, ...]:
         """Stages of every round."""
-        return (Stage("fit", self.letter, self.visit, self.combine),)
+        return (Stage("fit", self.message, self.visit, self.combine),)
 
-    def settling(self) -> Stage:
+    def finalizing(self) -> Stage:
         """The stage in which a site takes up the model it will use."""
-        return Stage("settle", self.letter, self.settle, ignore, settles=True)
+        return Stage("finalize", self.message, self.finalize, ignore, finalizes=True)
 
     def after(self) -> tuple[Stage, ...]:
-        """Stages after the sites have settled."""
+        """Stages after the sites have finalized."""
         return ()
 
     # The server's half.
@@ -91,26 +91,26 @@ class Method:
     def start(self, server: Server) -> None:
         """Fill the server's memory before anything else happens."""
 
-    def letter(self, server: Server, info: SiteInfo) -> Letter:  # noqa: ARG002
+    def message(self, server: Server, info: SiteInfo) -> Message:  # noqa: ARG002
         """What the server writes to a site."""
-        return Letter(server.weights)
+        return Message(server.weights)
 
-    def combine(self, server: Server, replies: Mapping[str, Letter]) -> None:
+    def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
         """Make the next shared weights from the replies."""
         parts = {site: reply.weights for site, reply in replies.items()}
         server.weights = mix(parts, server.row(replies, self.weighting))
 
     # The site's half.
 
-    def visit(self, site: Site) -> Letter:
+    def visit(self, site: Site) -> Message:
         """A site's part of a round."""
         self.receive(site)
         self.train(site)
         return self.send(site)
 
     def receive(self, site: Site) -> None:
-        """Take up the letter's weights."""
-        site.load(site.letter.weights)
+        """Take up the message's weights."""
+        site.load(site.message.weights)
 
     def train(self, site: Site) -> None:
         """Learn from the site's images."""
@@ -120,14 +120,14 @@ class Method:
         """The value to lower."""
         return plain_loss(site, batch)
 
-    def send(self, site: Site) -> Letter:
+    def send(self, site: Site) -> Message:
         """The reply; the engine adds the numbers of images and steps."""
-        return Letter(site.take(site.shared))
+        return Message(site.take(site.shared))
 
-    def settle(self, site: Site) -> Letter:
+    def finalize(self, site: Site) -> Message:
         """Become the model that is used and scored."""
         self.receive(site)
-        return Letter()
+        return Message()
 
     def in_use(self, site: Site) -> AbstractContextManager[None]:  # noqa: ARG002
         """While open, the network has the weights the site predicts with."""
@@ -147,18 +147,18 @@ def plain_loss(site: Site, batch: Batch) -> Tensor:
     return segmentation_loss(site.net(batch.images), batch.labels, kind=site.loss_kind)
 
 
-def ignore(server: Server, replies: Mapping[str, Letter]) -> None:
+def ignore(server: Server, replies: Mapping[str, Message]) -> None:
     """Combine nothing: the replies were only acknowledgements."""
 
 
 class Finish(Protocol):
-    """A finishing piece that can follow any method."""
+    """A finishing step that can follow any method."""
 
     def stages(self, method: Method) -> tuple[Stage, ...]:
         """Its stages, after those of the method."""
         ...
 
 
-def silent(server: Server, info: SiteInfo) -> Letter:  # noqa: ARG001
-    """An empty letter: the site has all it needs."""
-    return Letter()
+def silent(server: Server, info: SiteInfo) -> Message:  # noqa: ARG001
+    """An empty message: the site has all it needs."""
+    return Message()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Cases, with_masks
-from polyclinic.data.view import background_out_of_view, in_view
+from polyclinic.data.field_of_view import background_out_of_view, in_view
 from polyclinic.evaluation.scoring import ScoreRow, score_cases
 from polyclinic.federation.site import Site
 from polyclinic.networks.contract import likeliest

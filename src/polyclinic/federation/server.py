@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from polyclinic.config import FederationSettings
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.weights import Weights
 from polyclinic.runs import RoundTable
 
@@ -43,7 +43,7 @@ class Server:
             RoundTable(round=self.round, name=name, rows=sites, columns=sites, values=values)
         )
 
-    def row(self, replies: Mapping[str, Letter], weighting: str | None = None) -> list[float]:
+    def row(self, replies: Mapping[str, Message], weighting: str | None = None) -> list[float]:
         """Each reply's share of the whole: by images, by steps, or equal; it sums to one."""
         weighting = weighting or self.settings.weighting
         if weighting == "uniform":

@@ -14,7 +14,7 @@ from polyclinic.config import TrainingSettings
 from polyclinic.data.batches import batches, steps_per_epoch
 from polyclinic.data.cases import Batch, SiteData
 from polyclinic.data.tasks import Task
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.optimizing import autocast, clip, learning_rate, optimizing
 from polyclinic.federation.seeds import derive, generator
 from polyclinic.federation.server import SiteInfo
@@ -57,7 +57,7 @@ class Site:
     round: int
     rounds: int
     stage: str
-    letter: Letter = field(default_factory=Letter)
+    message: Message = field(default_factory=Message)
     memory: dict[str, Tensor] = field(default_factory=dict)
     first: bool = True  # nothing was kept from an earlier visit
     fits: list[Fit] = field(default_factory=list)

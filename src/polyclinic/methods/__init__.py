@@ -1,4 +1,4 @@
-"""The methods, one file each, and the finishing pieces that can follow any of them."""
+"""The methods, one file each, and the finishing steps that can follow any of them."""
 
 from polyclinic.federation.method import Finish, Method
 from polyclinic.methods.calibration import IGC
@@ -36,4 +36,4 @@ METHODS: dict[str, type[Method]] = {
     "feddp": FedDP,
 }
 
-FINISHES: dict[str, type[Finish]] = {"finetune": FineTune, "igc": IGC}
+FINISHING_STEPS: dict[str, type[Finish]] = {"finetune": FineTune, "igc": IGC}

@@ -1,4 +1,4 @@
-"""IGC: calibration guided by inconsistency, a finishing piece from FedDP for any method."""
+"""IGC: calibration guided by inconsistency, a finishing step from FedDP for any method."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pydantic import Field
 from torch import Tensor
 
 from polyclinic.data.cases import Batch
-from polyclinic.federation.letter import Letter
-from polyclinic.federation.method import LENT, Method, Stage, plain_loss, silent
+from polyclinic.federation.message import Message
+from polyclinic.federation.method import DISCLOSED, Method, Stage, plain_loss, silent
 from polyclinic.federation.optimizing import after_rounds
 from polyclinic.federation.server import Server, SiteInfo
 from polyclinic.federation.site import Site
@@ -30,7 +30,7 @@ Models = dict[str, dict[str, Tensor]]
 class IGC:
     """After the last round each site trains further, most where the sites' models disagree.
 
-    Sites lend each other what their models differ in, once. The loss is the plain one and `weight`
+    Sites disclose what their models differ in, once. The loss is the plain one and `weight`
     times a cross entropy guided by the inconsistency, `relative` to its largest value in a batch.
     """
 
@@ -42,23 +42,30 @@ class IGC:
     relative: bool = True
 
     def stages(self, method: Method) -> tuple[Stage, ...]:
-        """Lending and calibrating; without a weight nobody needs another's model."""
+        """Disclosing and calibrating; without a weight nobody needs another's model."""
         calibrate = partial(self.calibrate, method)
         if not self.weight:
-            return (Stage("calibrate", silent, calibrate, give_back, settles=True),)
+            return (Stage("calibrate", silent, calibrate, give_back, finalizes=True),)
         return (
-            Stage("lend", fingerprints, partial(lend, method), keep, settles=True, lends=True),
-            Stage("calibrate", hand_on, calibrate, give_back, settles=True),
+            Stage(
+                "disclose",
+                fingerprints,
+                partial(disclose, method),
+                keep,
+                finalizes=True,
+                discloses=True,
+            ),
+            Stage("calibrate", hand_on, calibrate, give_back, finalizes=True),
         )
 
-    def calibrate(self, method: Method, site: Site) -> Letter:
+    def calibrate(self, method: Method, site: Site) -> Message:
         """Train the model that the site uses, guided by all models at rest."""
         steps = site.steps_of(iterations=self.iterations, epochs=self.epochs)
         with method.in_use(site):
-            others = [site.twin(model) for model in borrowed(site.letter.extras).values()]
+            others = [site.twin(model) for model in borrowed(site.message.extras).values()]
             loss = partial(self.loss, method, [site.twin({}), *others]) if others else plain_loss
             site.fit(loss, steps=steps, training=after_rounds(site.training, self.rate))
-        return Letter()
+        return Message()
 
     def loss(self, method: Method, models: list[Segmenter], site: Site, batch: Batch) -> Tensor:
         """Labels, and labels where the models disagree."""
@@ -71,9 +78,9 @@ class IGC:
         return plain + self.weight * guided_entropy(logits.float().softmax(1), batch.labels, guide)
 
 
-def fingerprints(server: Server, info: SiteInfo) -> Letter:  # noqa: ARG001
+def fingerprints(server: Server, info: SiteInfo) -> Message:  # noqa: ARG001
     """A number for each shared tensor, by which a site sees where its own is another."""
-    return Letter(numbers={name: fingerprint(each) for name, each in server.weights.items()})
+    return Message(numbers={name: fingerprint(each) for name, each in server.weights.items()})
 
 
 def fingerprint(tensor: Tensor) -> float:
@@ -82,48 +89,57 @@ def fingerprint(tensor: Tensor) -> float:
     return float(int.from_bytes(blake2b(values, digest_size=6).digest(), "big"))
 
 
-def lend(method: Method, site: Site) -> Letter:
+def disclose(method: Method, site: Site) -> Message:
     """What of the model in use is not as the server has it: all that is private, and no more."""
     with method.in_use(site):
         own = site.take(method.predicts_with(site.net))
-    common = site.letter.numbers
+    common = site.message.numbers
     differing = [name for name in own if common.get(name) != fingerprint(own[name])]
-    return Letter(extras={f"{LENT}/{name}": own[name].clone() for name in differing})
+    return Message(extras={f"{DISCLOSED}/{name}": own[name].clone() for name in differing})
 
 
-def keep(server: Server, replies: Mapping[str, Letter]) -> None:
-    """Remember what each site lent, until it is given back.
+def keep(server: Server, replies: Mapping[str, Message]) -> None:
+    """Remember what each site disclosed, until it is given back.
 
     Where one did not differ from the server but another did, it is as the server has it. Who holds
     back what only the sites have is no judge.
     """
-    lent = {key.partition("/")[2] for reply in replies.values() for key in reply.extras}
+    disclosed = {key.partition("/")[2] for reply in replies.values() for key in reply.extras}
     for site, reply in replies.items():
-        own = {name: reply.extras.get(f"{LENT}/{name}", server.weights.get(name)) for name in lent}
+        own = {
+            name: reply.extras.get(f"{DISCLOSED}/{name}", server.weights.get(name))
+            for name in disclosed
+        }
         model = {name: tensor for name, tensor in own.items() if tensor is not None}
-        if len(model) == len(lent):
-            server.memory.update({f"{LENT}/{site}/{name}": t.clone() for name, t in model.items()})
+        if len(model) == len(disclosed):
+            server.memory.update(
+                {f"{DISCLOSED}/{site}/{name}": t.clone() for name, t in model.items()}
+            )
 
 
-def hand_on(server: Server, info: SiteInfo) -> Letter:
-    """To a site, what all others lent."""
-    own = f"{LENT}/{info.name}/"
-    lent = {key: tensor for key, tensor in server.memory.items() if key.startswith(f"{LENT}/")}
-    return Letter(extras={key: lent[key] for key in sorted(lent) if not key.startswith(own)})
+def hand_on(server: Server, info: SiteInfo) -> Message:
+    """To a site, what all others disclosed."""
+    own = f"{DISCLOSED}/{info.name}/"
+    disclosed = {
+        key: tensor for key, tensor in server.memory.items() if key.startswith(f"{DISCLOSED}/")
+    }
+    return Message(
+        extras={key: disclosed[key] for key in sorted(disclosed) if not key.startswith(own)}
+    )
 
 
 def borrowed(tensors: Mapping[str, Tensor]) -> Models:
-    """What was lent by each site, in the order of their names."""
+    """What was disclosed by each site, in the order of their names."""
     models: Models = defaultdict(dict)
     for key in sorted(tensors):
-        lent, _, rest = key.partition("/")
-        if lent == LENT:
+        disclosed, _, rest = key.partition("/")
+        if disclosed == DISCLOSED:
             site, _, name = rest.partition("/")
             models[site][name] = tensors[key]
     return dict(models)
 
 
-def give_back(server: Server, replies: Mapping[str, Letter]) -> None:  # noqa: ARG001
-    """Forget what was lent."""
-    for key in [key for key in server.memory if key.startswith(f"{LENT}/")]:
+def give_back(server: Server, replies: Mapping[str, Message]) -> None:  # noqa: ARG001
+    """Forget what was disclosed."""
+    for key in [key for key in server.memory if key.startswith(f"{DISCLOSED}/")]:
         del server.memory[key]

@@ -38,7 +38,7 @@ class Ditto(Method):
         def towards(parameters: Parameters) -> None:
             for name, parameter in parameters.items():
                 if parameter.grad is not None and self.pull:
-                    distance = parameter.detach() - site.letter.weights[name].to(site.device)
+                    distance = parameter.detach() - site.message.weights[name].to(site.device)
                     parameter.grad.add_(distance, alpha=self.pull)
 
         return towards

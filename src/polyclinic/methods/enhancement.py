@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from polyclinic.data.cases import Batch
-from polyclinic.data.views import Views
+from polyclinic.data.random_views import Views
 from polyclinic.federation.seeds import generator
 from polyclinic.federation.site import Site
 from polyclinic.networks.blocks import Norm

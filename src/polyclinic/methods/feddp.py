@@ -40,7 +40,7 @@ class FedDP(Method):
         return names
 
     def after(self) -> tuple[Stage, ...]:
-        """Each site lends its queries and calibrates its model with those of the others."""
+        """Each site discloses its queries and calibrates its model with those of the others."""
         return self.calibration.stages(self) if self.calibrate else ()
 
     def attention_maps(self, site: Site, images: Tensor) -> Mapping[str, Tensor]:

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import l1_loss, mse_loss
 
 from polyclinic.data.cases import UNLABELLED, Batch
-from polyclinic.data.view import in_view
-from polyclinic.federation.letter import Letter
+from polyclinic.data.field_of_view import in_view
+from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, plain_loss
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
@@ -79,11 +79,11 @@ class FedICRA(Method):
         mixing = self.mixing if self.adaptive_aggregation else None
         receive_mixed(site, self.blended(site.net), loss, mixing)
 
-    def settle(self, site: Site) -> Letter:
+    def finalize(self, site: Site) -> Message:
         """Use the model as the site trained it, or blend once more."""
         if site.first or self.uses == "blended":
             self.receive(site)
-        return Letter()
+        return Message()
 
     def loss(self, site: Site, batch: Batch) -> Tensor:
         """Labels, tree energy, gated CRF and the contrast between the sites' gates."""

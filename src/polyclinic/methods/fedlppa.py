@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import Tensor
 
 from polyclinic.data.cases import Batch
-from polyclinic.data.view import in_view
-from polyclinic.federation.letter import Letter
+from polyclinic.data.field_of_view import in_view
+from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server, SiteInfo
 from polyclinic.federation.site import Site
@@ -84,9 +84,9 @@ class FedLPPA(Method):
 
     def shares(self, net: Segmenter) -> Names:
         """All but the second decoder and what says which site this is."""
-        return everything(net) - self.hands_out(net) - {PLACE, SPARSITY}
+        return everything(net) - self.server_made(net) - {PLACE, SPARSITY}
 
-    def hands_out(self, net: Segmenter) -> Names:
+    def server_made(self, net: Segmenter) -> Names:
         """The second decoder."""
         return under(net, SECOND) if self.second_decoder != "none" else frozenset()
 
@@ -106,13 +106,13 @@ class FedLPPA(Method):
         if self.second_decoder != "none":
             start_second(server)
 
-    def letter(self, server: Server, info: SiteInfo) -> Letter:
+    def message(self, server: Server, info: SiteInfo) -> Message:
         """The shared weights and the second decoder made for this site."""
         if self.second_decoder == "none":
-            return Letter(server.weights)
-        return Letter(with_second(server, info.name))
+            return Message(server.weights)
+        return Message(with_second(server, info.name))
 
-    def combine(self, server: Server, replies: Mapping[str, Letter]) -> None:
+    def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
         """Average; keep each site's prompt as its own site sent it; make the second decoders."""
         before = server.weights
         super().combine(server, replies)
@@ -143,11 +143,11 @@ class FedLPPA(Method):
         mixing = self.mixing if self.learned_aggregation else None
         receive_mixed(site, self.blended(site.net), loss, mixing)
 
-    def settle(self, site: Site) -> Letter:
+    def finalize(self, site: Site) -> Message:
         """Use the model as the site trained it, or blend once more."""
         if site.first or self.uses == "blended":
             self.receive(site)
-        return Letter()
+        return Message()
 
     def loss(self, site: Site, batch: Batch) -> Tensor:
         """Labels, and what stands in for them: pseudo labels of both decoders, gated CRF."""
@@ -188,7 +188,7 @@ def whose_prompts(site: Site) -> dict[str, Tensor]:
     }
 
 
-def keep_own_rows(server: Server, before: Weights, replies: Mapping[str, Letter]) -> None:
+def keep_own_rows(server: Server, before: Weights, replies: Mapping[str, Message]) -> None:
     """Undo the average of the sites' prompts: a row is what its site sent, or stays as it was."""
     if ROWS not in server.weights:
         return

@@ -1,4 +1,4 @@
-"""Fine-tuning: a finishing piece that fits the final model of any method to each site."""
+"""Fine-tuning: a finishing step that fits the final model of any method to each site."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, Stage, ignore, plain_loss, silent
 from polyclinic.federation.optimizing import after_rounds
 from polyclinic.federation.site import Site
@@ -28,10 +28,10 @@ class FineTune:
     def stages(self, method: Method) -> tuple[Stage, ...]:
         """One stage in which nothing travels."""
 
-        def tune(site: Site) -> Letter:
+        def tune(site: Site) -> Message:
             steps = site.steps_of(iterations=self.iterations, epochs=self.epochs)
             with method.in_use(site):
                 site.fit(plain_loss, steps=steps, training=after_rounds(site.training, self.rate))
-            return Letter()
+            return Message()
 
-        return (Stage("finetune", silent, tune, ignore, settles=True),)
+        return (Stage("finetune", silent, tune, ignore, finalizes=True),)

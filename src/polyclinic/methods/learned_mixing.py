@@ -51,12 +51,12 @@ class Mixing:
 def receive_mixed(
     site: Site, names: Names, loss: Callable[[Site, Batch], Tensor], mixing: Mixing | None
 ) -> None:
-    """Take up the letter's weights, those with these names blended with the site's own.
+    """Take up the message's weights, those with these names blended with the site's own.
 
     Without a mixing, at a first visit and in the warm-up the received weights are taken alone.
     """
     own = site.take(names)
-    site.load(site.letter.weights)
+    site.load(site.message.weights)
     if mixing and not site.first and site.round > mixing.warm_up:
         mix_learned(site, own, loss, mixing)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server
 from polyclinic.networks.contract import Segmenter
@@ -20,5 +20,5 @@ class Local(Method):
         """Nothing."""
         return frozenset()
 
-    def combine(self, server: Server, replies: Mapping[str, Letter]) -> None:
+    def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
         """Nothing to combine."""

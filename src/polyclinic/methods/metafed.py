@@ -13,7 +13,7 @@ from torch.nn.functional import mse_loss
 
 from polyclinic.config import TrainingSettings
 from polyclinic.data.cases import Batch
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, Stage, ignore, plain_loss, silent
 from polyclinic.federation.optimizing import after_rounds
 from polyclinic.federation.scoring import validation_dice
@@ -53,53 +53,53 @@ class MetaFed(Method):
 
     def each_round(self) -> tuple[Stage, ...]:
         """One turn of the ring."""
-        return (Stage("fit", self.letter, self.visit, self.pass_on, ring=True),)
+        return (Stage("fit", self.message, self.visit, self.pass_on, ring=True),)
 
-    def settling(self) -> Stage:
+    def finalizing(self) -> Stage:
         """Each site uses the model it has."""
-        return Stage("settle", silent, stay, ignore, settles=True)
+        return Stage("finalize", silent, stay, ignore, finalizes=True)
 
     def after(self) -> tuple[Stage, ...]:
         """Every site learns from the last site's model."""
-        return (Stage("personalise", self.letter, self.personalise, ignore, settles=True),)
+        return (Stage("personalise", self.message, self.personalise, ignore, finalizes=True),)
 
-    def pass_on(self, server: Server, replies: Mapping[str, Letter]) -> None:
+    def pass_on(self, server: Server, replies: Mapping[str, Message]) -> None:
         """The server relays the model of the site that worked last; the start, if none did."""
         for reply in replies.values():
             server.weights = reply.weights if reply.weights else server.weights
 
-    def train_alone(self, site: Site) -> Letter:
+    def train_alone(self, site: Site) -> Message:
         """Train from the common start; the last site's model opens the ring."""
         site.fit(plain_loss, steps=round(self.alone * site.steps))
         self._assess(site)
         last = site.info.index == len(site.sites) - 1
-        return Letter(site.take(site.shared)) if last else Letter()
+        return Message(site.take(site.shared)) if last else Message()
 
     def receive(self, site: Site) -> None:
         """Start from the neighbour's model, unless the site's own is good enough."""
         if not self._skilled(site):
-            names = site.letter.weights.names
+            names = site.message.weights.names
             if self.private_norms:
                 reason = "MetaFed with private_norms keeps BatchNorm layers at the site"
                 names -= nonempty(norms(site.net), site.net, reason)
-            site.load(site.letter.weights.pick(names))
+            site.load(site.message.weights.pick(names))
 
     def train(self, site: Site) -> None:
         """Learn, from the neighbour's features too where the site kept its own model."""
         self._distil(site, self.distillation if self._skilled(site) else 0.0, site.steps)
         self._assess(site)
 
-    def personalise(self, site: Site) -> Letter:
+    def personalise(self, site: Site) -> Message:
         """Learn once more, from the last site's model as strongly as it is better."""
         own = validation_dice(self, site)
         before = site.weights.copy()
-        site.load(site.letter.weights)
+        site.load(site.message.weights)
         theirs = validation_dice(self, site)
         site.load(before)
         weight = personal_weight(self.distillation, theirs, own, self.useful_above)
         steps = round(self.personal * site.steps)
         self._distil(site, weight, steps, training=after_rounds(site.training))
-        return Letter()
+        return Message()
 
     def _distil(
         self, site: Site, weight: float, steps: int, training: TrainingSettings | None = None
@@ -107,7 +107,7 @@ class MetaFed(Method):
         if not weight:
             site.fit(plain_loss, steps=steps, training=training)
             return
-        teacher = site.twin(site.letter.weights)
+        teacher = site.twin(site.message.weights)
 
         def loss(site: Site, batch: Batch) -> Tensor:
             return distillation_loss(site, batch, teacher, weight)
@@ -138,6 +138,6 @@ def personal_weight(distillation: float, theirs: float, own: float, useful_above
     return distillation * (10 ** min(1.0, 5 * (theirs - own)) / 10)
 
 
-def stay(site: Site) -> Letter:  # noqa: ARG001
+def stay(site: Site) -> Message:  # noqa: ARG001
     """Nothing to take up."""
-    return Letter()
+    return Message()

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from polyclinic.data.views import Views
-from polyclinic.federation.letter import Letter
+from polyclinic.data.random_views import Views
+from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, Stage
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
@@ -59,12 +59,12 @@ class PFLFE(Method):
 
     def each_round(self) -> tuple[Stage, ...]:
         """Enhancement and supervised learning, with an average after each."""
-        fit = Stage("fit", self.letter, self.visit, self.combine)
+        fit = Stage("fit", self.message, self.visit, self.combine)
         if not self.enhancement.share:
             return (fit,)
-        return (Stage("enhance", self.letter, self.visit_to_enhance, self.combine), fit)
+        return (Stage("enhance", self.message, self.visit_to_enhance, self.combine), fit)
 
-    def visit_to_enhance(self, site: Site) -> Letter:
+    def visit_to_enhance(self, site: Site) -> Message:
         """A site's part of the first half of a round; its reply tells the embeddings' spread."""
         self.receive(site)
         numbers = enhance(site, self.enhancement, self.views)
@@ -82,9 +82,9 @@ class FCPFLFE(PFLFE):
 
     def each_round(self) -> tuple[Stage, ...]:
         """Everything in one exchange."""
-        return (Stage("fit", self.letter, self.visit, self.combine),)
+        return (Stage("fit", self.message, self.visit, self.combine),)
 
-    def visit(self, site: Site) -> Letter:
+    def visit(self, site: Site) -> Message:
         """Enhancement, then supervised learning."""
         if not self.enhancement.share:
             return super().visit(site)

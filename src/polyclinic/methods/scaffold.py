@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 
 from polyclinic.config import TrainingSettings
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.mixing import mix
 from polyclinic.federation.server import Server, SiteInfo
@@ -32,16 +32,16 @@ class SCAFFOLD(Method):
 
     weighting: ClassVar[str | None] = "uniform"
 
-    def letter(self, server: Server, info: SiteInfo) -> Letter:  # noqa: ARG002
+    def message(self, server: Server, info: SiteInfo) -> Message:  # noqa: ARG002
         """The shared weights and the common control."""
-        return Letter(server.weights, extras=dict(server.memory))
+        return Message(server.weights, extras=dict(server.memory))
 
-    def visit(self, site: Site) -> Letter:
+    def visit(self, site: Site) -> Message:
         """Plain SGD along corrected gradients, then a new control from the way travelled."""
         self.receive(site)
         names = [name for name, _ in site.net.named_parameters()]
         zero = torch.zeros((), device=site.device)
-        common = {n: site.letter.extras.get(f"{COMMON}/{n}", zero).to(site.device) for n in names}
+        common = {n: site.message.extras.get(f"{COMMON}/{n}", zero).to(site.device) for n in names}
         own = {n: site.memory.get(f"{OWN}/{n}", zero) for n in names}
 
         def correct(parameters: Parameters) -> None:
@@ -56,9 +56,9 @@ class SCAFFOLD(Method):
         }
         site.memory.update({f"{OWN}/{n}": own[n] + changes[n] for n in names})
         extras = {f"{CHANGE}/{n}": change for n, change in changes.items()}
-        return Letter(site.take(site.shared), extras=extras)
+        return Message(site.take(site.shared), extras=extras)
 
-    def combine(self, server: Server, replies: Mapping[str, Letter]) -> None:
+    def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
         """Step towards the mean of the replies; move the common control by the changes."""
         before = server.weights
         super().combine(server, replies)

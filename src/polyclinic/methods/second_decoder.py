@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from polyclinic.federation.letter import Letter
+from polyclinic.federation.message import Message
 from polyclinic.federation.mixing import mix
 from polyclinic.federation.seeds import generator
 from polyclinic.federation.server import Server
@@ -28,7 +28,7 @@ def start_second(server: Server) -> None:
 
 
 def make_second(
-    server: Server, replies: Mapping[str, Letter], strategy: Strategy, affinity: Tensor
+    server: Server, replies: Mapping[str, Message], strategy: Strategy, affinity: Tensor
 ) -> None:
     """Make every site's second decoder from the main decoders in the replies."""
     names = main_names(server.weights)

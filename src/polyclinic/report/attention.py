@@ -30,5 +30,5 @@ def attention_maps(comparison: Comparison) -> list[SiteAttention]:
                     for case in dict.fromkeys(each.case for each in pictures)
                 )
                 if rows:
-                    found.append(SiteAttention(method.label, site, names, rows))
+                    found.append(SiteAttention(method.title, site, names, rows))
     return found

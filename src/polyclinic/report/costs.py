@@ -19,7 +19,7 @@ class Cost:
     seconds_per_round: float
     images_per_second: float
     missed: int = 0  # visits that did not take place, in all runs
-    epsilon: float | None = None  # the most that was given away in a run, where letters have noise
+    epsilon: float | None = None  # the most that was given away in a run, where messages have noise
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class StageCost:
 
 @dataclass(frozen=True)
 class MethodCost:
-    """The cost of a method as a whole and at each site, and what its letters carry."""
+    """The cost of a method as a whole and at each site, and what its messages carry."""
 
-    label: str
+    title: str
     whole: Cost
     stages: tuple[StageCost, ...]
     sites: tuple[Cost, ...]
@@ -59,7 +59,7 @@ def _method_cost(method: MethodRuns, sites: Sequence[str]) -> MethodCost:
     runs = [run for run in method.runs if run.rounds]
     seconds = [run.end.seconds for run in runs if run.end]
     return MethodCost(
-        label=method.label,
+        title=method.title,
         whole=_cost("all sites", runs, sites),
         stages=_stage_costs(runs),
         sites=tuple(_cost(site, runs, [site]) for site in sites),

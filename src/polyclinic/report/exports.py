@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from polyclinic.evaluation.statistics import OVERALL
-from polyclinic.report.tables import Cell, Table
+from polyclinic.report.score_tables import Cell, Table
 
 if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
@@ -20,7 +20,7 @@ def to_csv(table: Table) -> str:
     writer.writerow(["method", *(f"{name} {what}" for name in names for what in ("mean", "std"))])
     for row in table.rows:
         numbers = [number for cell in row.cells for number in (cell.value, cell.spread)]
-        writer.writerow([row.label, *("" if math.isnan(each) else repr(each) for each in numbers)])
+        writer.writerow([row.title, *("" if math.isnan(each) else repr(each) for each in numbers)])
     return text.getvalue()
 
 
@@ -39,7 +39,7 @@ def to_latex(table: Table) -> str:
     lines += [rf"Method & {names} \\", r"\midrule"]
     for row in table.rows:
         cells = " & ".join(_latex_cell(cell, table) for cell in row.cells)
-        lines.append(rf"{_latex(row.label)} & {cells} \\")
+        lines.append(rf"{_latex(row.title)} & {cells} \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
@@ -53,9 +53,9 @@ def to_terminal(table: Table) -> "TerminalTable":
     for column in table.columns:
         shown.add_column(Text(column.name), justify="right")
     for row in table.rows:
-        label = Text(row.label).append(f" ({row.note})" if row.note else "", style="dim")
+        title = Text(row.title).append(f" ({row.note})" if row.note else "", style="dim")
         shown.add_row(
-            label,
+            title,
             *(
                 Text(table.measure.text(cell.value), style=_TERMINAL_STYLES[cell.mark])
                 for cell in row.cells
@@ -70,8 +70,8 @@ def states_to_terminal(states: list[tuple[str, str]]) -> "TerminalTable":
     from rich.text import Text
 
     shown = TerminalTable("Method", "State")
-    for label, state in states:
-        shown.add_row(Text(label), Text(state))
+    for title, state in states:
+        shown.add_row(Text(title), Text(state))
     return shown
 
 

@@ -24,7 +24,7 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     for method in comparison.methods:
         differing = _differing([dict(_flat(run.settings)) for run in method.runs], {"seeds"})
         if differing:
-            yield f"The seeds of {method.label} differ in {', '.join(differing)}."
+            yield f"The seeds of {method.title} differ in {', '.join(differing)}."
     firsts = [dict(_flat(method.runs[0].settings)) for method in comparison.methods]
     differing = _differing(firsts, {"seeds", "name", "method"})
     if differing:

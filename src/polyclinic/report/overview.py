@@ -8,7 +8,7 @@ import numpy as np
 
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report.reading import Comparison, MethodRuns, Run
-from polyclinic.report.tables import Table, missing_seeds
+from polyclinic.report.score_tables import Table, missing_seeds
 from polyclinic.report.words import amount, count, duration, enumeration
 
 
@@ -18,7 +18,7 @@ class Winner:
 
     metric: str
     arrow: str
-    labels: str
+    titles: str
     value: str
 
 
@@ -26,7 +26,7 @@ class Winner:
 class MethodLine:
     """The state of a method's runs, in words."""
 
-    label: str
+    title: str
     seeds: str
     state: str
     complete: bool
@@ -63,9 +63,9 @@ def winners(tables: Iterable[Table]) -> list[Winner]:
         best = [row for row in table.rows if row.cells[place].mark == "best"]
         if best:
             how, value = table.measure, best[0].cells[place].value
-            labels = enumeration([row.label for row in best])
+            titles = enumeration([row.title for row in best])
             unit = f" {how.unit}" if how.unit else ""
-            found.append(Winner(how.title, how.arrow, labels, how.text(value) + unit))
+            found.append(Winner(how.title, how.arrow, titles, how.text(value) + unit))
     return found
 
 
@@ -122,7 +122,7 @@ def _line(method: MethodRuns) -> MethodLine:
     times = [run.end.seconds for run in method.runs if run.end]
     empty = empty_masks(method.runs)
     return MethodLine(
-        label=method.label,
+        title=method.title,
         seeds=enumeration([str(run.about.seed) for run in method.runs]),
         state=_state(method),
         complete=not missing_seeds(method),

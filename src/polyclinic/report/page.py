@@ -12,9 +12,9 @@ from polyclinic.report.costs import method_costs
 from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_terminal
 from polyclinic.report.figures.curves import loss_figure, site_figure, validation_figure
 from polyclinic.report.figures.distributions import distribution_figure
-from polyclinic.report.figures.drawing import style
 from polyclinic.report.figures.embeddings import embedding_figures
 from polyclinic.report.figures.relations import relations
+from polyclinic.report.figures.style import style
 from polyclinic.report.figures.traffic import traffic_figure
 from polyclinic.report.likeness import same_settings, warnings
 from polyclinic.report.measures import measure
@@ -27,7 +27,7 @@ from polyclinic.report.overview import (
 )
 from polyclinic.report.pictures import picture_width, site_examples
 from polyclinic.report.reading import Comparison, read_runs
-from polyclinic.report.tables import Table, comparison_table
+from polyclinic.report.score_tables import Table, comparison_table
 from polyclinic.runs import CONTOUR_COLOURS, slug, write_atomic
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def summary_table(run_paths: Iterable[str | Path]) -> "TerminalTable":
     """
     comparison = read_runs(run_paths)
     if not comparison.metrics:
-        return states_to_terminal([(line.label, line.state) for line in method_lines(comparison)])
+        return states_to_terminal([(line.title, line.state) for line in method_lines(comparison)])
     return to_terminal(comparison_table(comparison, comparison.metrics[0], [OVERALL]))
 
 
@@ -82,7 +82,7 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
     return {
         "title": words.enumeration(list(comparison.studies)),
         "comparison": comparison,
-        "styles": {method.label: style(i) for i, method in enumerate(comparison.methods)},
+        "styles": {method.title: style(i) for i, method in enumerate(comparison.methods)},
         "facts": facts(comparison),
         "warnings": list(warnings(comparison)),
         "winners": winners(tables),
@@ -102,7 +102,7 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
         "costs": method_costs(comparison),
         "traffic": traffic_figure(comparison),
         "settings": [
-            (method.label, runs) for method in comparison.methods for runs in same_settings(method)
+            (method.title, runs) for method in comparison.methods for runs in same_settings(method)
         ],
     }
 

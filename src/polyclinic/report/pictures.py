@@ -28,16 +28,16 @@ class SiteExamples:
     """The pictures of one site: a row per rank, in it an example per method or None."""
 
     site: str
-    labels: tuple[str, ...]
+    titles: tuple[str, ...]
     rows: tuple[tuple[Rank, tuple[Example | None, ...]], ...]
 
 
 def site_examples(comparison: Comparison) -> list[SiteExamples]:
     """Best, median and worst test case of each site and method, from each method's first seed."""
     drawn = [method for method in comparison.methods if _has_pictures(method, comparison.sites)]
-    labels = tuple(method.label for method in drawn)
+    titles = tuple(method.title for method in drawn)
     sites = [
-        SiteExamples(site, labels, _rows(comparison, drawn, site)) for site in comparison.sites
+        SiteExamples(site, titles, _rows(comparison, drawn, site)) for site in comparison.sites
     ]
     return [each for each in sites if any(any(examples) for _, examples in each.rows)]
 
@@ -46,7 +46,7 @@ def picture_width(examples: list[SiteExamples]) -> int:
     """How many pixels wide the page shows a picture, so that its rows of sites are even."""
     if not examples:
         return 0
-    columns = len(examples[0].labels)
+    columns = len(examples[0].titles)
     side_by_side = max(1, (_PAGE + _GAP) // (_RANKS + columns * (140 + 10) + _GAP))
     rows = math.ceil(len(examples) / side_by_side)
     side_by_side = math.ceil(len(examples) / rows)

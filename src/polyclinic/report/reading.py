@@ -101,7 +101,7 @@ class Run:
 class MethodRuns:
     """The runs of one method, one per seed, under the name that tables and figures show."""
 
-    label: str
+    title: str
     runs: tuple[Run, ...]
 
     @property
@@ -204,25 +204,25 @@ def _refuse_different_tasks(runs: list[Run]) -> None:
 
 
 def _by_method(runs: list[Run]) -> tuple[MethodRuns, ...]:
-    """Runs of the same study and label differ in their seed; a label of two studies names both."""
+    """Runs of the same study and title differ in their seed; a title of two studies names both."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.about.method, run.study), []).append(run)
-    labels = [label for label, _ in groups]
+    titles = [title for title, _ in groups]
     methods = []
-    for (label, study), group in groups.items():
-        _refuse_equal_seeds(label, group)
-        name = label if labels.count(label) == 1 else f"{label} ({study})"
+    for (title, study), group in groups.items():
+        _refuse_equal_seeds(title, group)
+        name = title if titles.count(title) == 1 else f"{title} ({study})"
         methods.append(MethodRuns(name, tuple(sorted(group, key=lambda run: run.about.seed))))
     return tuple(methods)
 
 
-def _refuse_equal_seeds(label: str, runs: list[Run]) -> None:
+def _refuse_equal_seeds(title: str, runs: list[Run]) -> None:
     by_seed: dict[int, Run] = {}
     for run in runs:
         other = by_seed.setdefault(run.about.seed, run)
         if other is not run:
             raise RunError(
-                f"{other.folder.path} and {run.folder.path} are both {label} with seed "
+                f"{other.folder.path} and {run.folder.path} are both {title} with seed "
                 f"{run.about.seed}; leave one out"
             )

@@ -7,19 +7,19 @@ from polyclinic.runs.files import RunError
 from polyclinic.runs.folder import RunFolder
 
 
-def slug(label: str) -> str:
-    """A label as a folder name: small letters, digits and dots, joined by hyphens."""
-    kept = "".join(letter if letter.isalnum() or letter == "." else " " for letter in label)
+def slug(title: str) -> str:
+    """A name for a folder: small letters, digits and dots, joined by hyphens."""
+    kept = "".join(letter if letter.isalnum() or letter == "." else " " for letter in title)
     words = [word.strip(".") for word in kept.casefold().split()]
     name = "-".join(word for word in words if word)
     if not name:
-        raise RunError(f"the label {label!r} has no letter or digit to name a folder by")
+        raise RunError(f"the title {title!r} has no letter or digit to name a folder by")
     return name
 
 
-def run_path(root: str | Path, study: str, label: str, seed: int) -> Path:
-    """The folder of one run: root / study / method label / seed."""
-    return Path(root) / slug(study) / slug(label) / f"seed-{seed}"
+def run_path(root: str | Path, study: str, title: str, seed: int) -> Path:
+    """The folder of one run: root / study / method title / seed."""
+    return Path(root) / slug(study) / slug(title) / f"seed-{seed}"
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:

@@ -40,18 +40,18 @@ class Federation:
         study = hospitals.study()
         address = f"127.0.0.1:{self.port}"
         write_deployment(study, task_of(study), address, self.deployment, days=30)
-        self.coordinator = self.deployment.coordinator / "COORDINATOR.toml"
+        self.coordinator = self.deployment.coordinator / "coordinator.toml"
         _edit(self.coordinator, {f"port = {INNER_PORT}": f"port = {self.port}"})
         for name in hospitals.names:
             (self.deployment.site(name) / "data").symlink_to(hospitals.folder / "data" / name)
             self.allow(name, {"threads = 0": "threads = 1", "cases = 5": "cases = 1"})
             self.allow(name, {'methods = ["fedavg"]': 'methods = ["*"]'})
-            self.allow(name, {"lend = false": "lend = true"})
+            self.allow(name, {"disclose = false": "disclose = true"})
         self.running: dict[str, subprocess.Popen] = {}
 
     def allow(self, name: str, changes: dict[str, str]) -> None:
-        """Edit a hospital's SITE.toml."""
-        _edit(self.deployment.site(name) / "SITE.toml", changes)
+        """Edit a hospital's node.toml."""
+        _edit(self.deployment.site(name) / "node.toml", changes)
 
     def state(self, name: str) -> Path:
         return self.deployment.site(name) / "state"
@@ -69,7 +69,7 @@ class Federation:
         wait_until(lambda: listens("127.0.0.1", self.port))
 
     def start_site(self, name: str, *, tampered: bool = False) -> None:
-        file = self.deployment.site(name) / "SITE.toml"
+        file = self.deployment.site(name) / "node.toml"
         program = PROGRAM if tampered else (POLYCLINIC,)
         path = {"PYTHONPATH": str(PROJECT)} if tampered else {}
         self._start(name, (*program, "site", str(file)), {**os.environ, **path})
@@ -116,7 +116,7 @@ class Federation:
 
     def worker(self, name: str) -> int:
         """The process of a site's worker: the one with its file that is not `polyclinic site`."""
-        file = str(self.deployment.site(name) / "SITE.toml")
+        file = str(self.deployment.site(name) / "node.toml")
         for process in processes():
             words = command_of(process)
             if file in words and "site" not in words:
@@ -154,8 +154,8 @@ class Federation:
 
     def model(self, study: Study, name: str) -> dict:
         """A site's own final model, which lies at the site."""
-        label, seed = study.method[0].label, study.seeds[0]
-        folder = run_path(self.state(name) / "runs", study.name, label, seed)
+        title, seed = study.method[0].title, study.seeds[0]
+        folder = run_path(self.state(name) / "runs", study.name, title, seed)
         return load_tensors(folder / "weights" / f"{name}.safetensors")[0]
 
     def kill(self, name: str, *, alone: bool = False) -> None:

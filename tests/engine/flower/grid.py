@@ -1,4 +1,4 @@
-"""Flower's grid without processes or sockets: messages go to the desks of sites in this process."""
+"""Flower's grid without processes or sockets: the sites' services are in this process."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Error, RecordDict
+from flwr.app import Message as FlowerMessage
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from polyclinic.engine.flower.desk import Desk
-from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.payload import Payload
 from polyclinic.engine.flower.records import from_records, to_records
+from polyclinic.engine.flower.site_service import SiteService
 
 try:  # not public, but without it no message can be made outside Flower's own processes
     from flwr.supercore.task_identity import TaskIdentity
@@ -22,7 +23,7 @@ except ImportError:  # pragma: no cover
 if TaskIdentity is not None:
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
 
-Answering = Callable[[Parcel], Parcel]
+Answering = Callable[[Payload], Payload]
 
 
 @dataclass
@@ -31,16 +32,16 @@ class InProcessGrid(Grid):
 
     answering: dict[int, Answering] = field(default_factory=dict)
     registered: dict[int, str] = field(default_factory=dict)
-    replies: dict[str, Message] = field(default_factory=dict)
+    replies: dict[str, FlowerMessage] = field(default_factory=dict)
     numbers: count = field(default_factory=lambda: count(1))
     crossed: list[bytes] = field(default_factory=list)
     """Everything that was sent either way, as bytes."""
 
     @classmethod
-    def of(cls, desks: Iterable[Desk]) -> InProcessGrid:
-        listed = list(enumerate(desks, start=101))
-        names = {number: desk.site.name for number, desk in listed}
-        return cls({number: desk.answer for number, desk in listed}, names)
+    def of(cls, services: Iterable[SiteService]) -> InProcessGrid:
+        listed = list(enumerate(services, start=101))
+        names = {number: service.site.name for number, service in listed}
+        return cls({number: service.answer for number, service in listed}, names)
 
     def set_run(self, run):
         raise NotImplementedError
@@ -71,17 +72,19 @@ class InProcessGrid(Grid):
     def send_and_receive(self, messages, *, timeout=None):
         raise NotImplementedError
 
-    def _push(self, message: Message) -> str:
+    def _push(self, message: FlowerMessage) -> str:
         number = f"message-{next(self.numbers)}"
         message.metadata.__dict__["_message_id"] = number
         answer = self.answering[message.metadata.dst_node_id]
         try:
             content = answer(from_records(self._through(message.content)))
-            self.replies[number] = Message(self._through(to_records(content)), reply_to=message)
+            self.replies[number] = FlowerMessage(
+                self._through(to_records(content)), reply_to=message
+            )
         except NoAnswer:
             pass
         except Exception as error:  # noqa: BLE001
-            self.replies[number] = Message(Error(5, str(error)), reply_to=message)
+            self.replies[number] = FlowerMessage(Error(5, str(error)), reply_to=message)
         return number
 
     def _through(self, content: RecordDict) -> RecordDict:

@@ -1,4 +1,4 @@
-"""Hospitals in a folder: site folders with pictures, SITE.toml files, and studies for them."""
+"""Hospitals in a folder: site folders with pictures, node.toml files, and studies for them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from itertools import chain, count
 from pathlib import Path
 
 from polyclinic.config import EngineSettings, Study, load_study
-from polyclinic.config.site_file import SiteFile, load_site_file
+from polyclinic.config.node_file import NodeFile, load_node_file
 from polyclinic.data.drawing import write_drawn_site
 from polyclinic.data.load import load_federation
 from polyclinic.data.synthetic import federation
 from polyclinic.engine.flower.coordinator import across_hospitals
-from polyclinic.engine.flower.desk import Desk
 from polyclinic.engine.flower.hosting import host_study
+from polyclinic.engine.flower.site_service import SiteService
 from polyclinic.engine.study import TABLES, perform, runs_of, task_of
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import run_path
@@ -62,17 +62,17 @@ class Hospitals:
         labels = (f"site.{name}.labels={kind}" for name, kind in kinds)
         return load_study(file, [*small, *needed, *labels, *overrides], TABLES)
 
-    def site_file(self, name: str, extra: str = "", state: str = "state") -> SiteFile:
+    def site_file(self, name: str, extra: str = "", state: str = "state") -> NodeFile:
         file = self.folder / f"{name}.toml"
         file.write_text(
             f'name = "{name}"\ndata = "data/{name}"\ndevice = "cpu"\nthreads = 1\n'
             f'state = "{state}/{name}"\n[server]\naddress = "127.0.0.1:1"\ninsecure = true\n'
-            f"[allow]\ncases = 1\nlend = true\n{extra}"
+            f"[allow]\ncases = 1\ndisclose = true\n{extra}"
         )
-        return load_site_file(file)
+        return load_node_file(file)
 
-    def desks(self, extra: str = "", state: str = "state") -> list[Desk]:
-        return [Desk(self.site_file(name, extra, state)) for name in self.names]
+    def services(self, extra: str = "", state: str = "state") -> list[SiteService]:
+        return [SiteService(self.site_file(name, extra, state)) for name in self.names]
 
     def run_locally(self, study: Study) -> Path:
         """With as many threads as the sites have: sums depend on them."""
@@ -96,7 +96,7 @@ class Hospitals:
         return events
 
     def run_folder(self, study: Study, root: str = "runs") -> Path:
-        return run_path(self.folder / root, study.name, study.method[0].label, study.seeds[0])
+        return run_path(self.folder / root, study.name, study.method[0].title, study.seeds[0])
 
     def site_model(self, study: Study, name: str, state: str = "state") -> dict:
         folder = self.run_folder(study, f"{state}/{name}/runs")

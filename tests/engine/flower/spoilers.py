@@ -5,64 +5,64 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from polyclinic.engine.flower.parcel import Blob, Parcel
+from polyclinic.engine.flower.payload import Blob, Payload
 
-Spoiler = Callable[[Parcel], Parcel]
-
-
-def one_array(parcel: Parcel, change: Callable[[Blob], Blob]) -> Parcel:
-    name = next(iter(parcel.arrays))
-    return replace(parcel, arrays={**parcel.arrays, name: change(parcel.arrays[name])})
+Spoiler = Callable[[Payload], Payload]
 
 
-def nan(parcel: Parcel) -> Parcel:
+def one_array(payload: Payload, change: Callable[[Blob], Blob]) -> Payload:
+    name = next(iter(payload.arrays))
+    return replace(payload, arrays={**payload.arrays, name: change(payload.arrays[name])})
+
+
+def nan(payload: Payload) -> Payload:
     """A single value among thousands."""
-    return one_array(parcel, lambda blob: replace(blob, data=b"\x00\x00\xc0\x7f" + blob.data[4:]))
+    return one_array(payload, lambda blob: replace(blob, data=b"\x00\x00\xc0\x7f" + blob.data[4:]))
 
 
-def transposed(parcel: Parcel) -> Parcel:
-    return one_array(parcel, lambda blob: replace(blob, shape=blob.shape[::-1]))
+def transposed(payload: Payload) -> Payload:
+    return one_array(payload, lambda blob: replace(blob, shape=blob.shape[::-1]))
 
 
-def as_integers(parcel: Parcel) -> Parcel:
-    return one_array(parcel, lambda blob: replace(blob, dtype="int32"))
+def as_integers(payload: Payload) -> Payload:
+    return one_array(payload, lambda blob: replace(blob, dtype="int32"))
 
 
-def emptied(parcel: Parcel) -> Parcel:
-    return one_array(parcel, lambda blob: replace(blob, data=b""))
+def emptied(payload: Payload) -> Payload:
+    return one_array(payload, lambda blob: replace(blob, data=b""))
 
 
-def renamed(parcel: Parcel) -> Parcel:
-    first, *others = parcel.arrays
-    names = ["nonsense", *parcel.about["letter"]["weights"][1:]]
-    arrays = {"weights/nonsense": parcel.arrays[first], **{n: parcel.arrays[n] for n in others}}
-    return replace(lettered(parcel, weights=names), arrays=arrays)
+def renamed(payload: Payload) -> Payload:
+    first, *others = payload.arrays
+    names = ["nonsense", *payload.about["message"]["weights"][1:]]
+    arrays = {"weights/nonsense": payload.arrays[first], **{n: payload.arrays[n] for n in others}}
+    return replace(lettered(payload, weights=names), arrays=arrays)
 
 
-def shortened(parcel: Parcel) -> Parcel:
-    names = parcel.about["letter"]["weights"][1:]
-    arrays = dict(list(parcel.arrays.items())[1:])
-    return replace(lettered(parcel, weights=names), arrays=arrays)
+def shortened(payload: Payload) -> Payload:
+    names = payload.about["message"]["weights"][1:]
+    arrays = dict(list(payload.arrays.items())[1:])
+    return replace(lettered(payload, weights=names), arrays=arrays)
 
 
-def without_numbers(parcel: Parcel) -> Parcel:
-    return lettered(parcel, numbers={})
+def without_numbers(payload: Payload) -> Payload:
+    return lettered(payload, numbers={})
 
 
-def under_another_name(parcel: Parcel) -> Parcel:
-    return replace(parcel, about={**parcel.about, "site": "elsewhere"})
+def under_another_name(payload: Payload) -> Payload:
+    return replace(payload, about={**payload.about, "site": "elsewhere"})
 
 
-def lettered(parcel: Parcel, **changes: object) -> Parcel:
+def lettered(payload: Payload, **changes: object) -> Payload:
     """Another table of contents."""
-    letter = {**parcel.about["letter"], **changes}
-    return replace(parcel, about={**parcel.about, "letter": letter})
+    message = {**payload.about["message"], **changes}
+    return replace(payload, about={**payload.about, "message": message})
 
 
-def answered(parcel: Parcel, **changes: object) -> Parcel:
-    """Another answer beside the letter."""
-    answer = {**parcel.about["answer"], **changes}
-    return replace(parcel, about={**parcel.about, "answer": answer})
+def answered(payload: Payload, **changes: object) -> Payload:
+    """Another answer beside the message."""
+    answer = {**payload.about["answer"], **changes}
+    return replace(payload, about={**payload.about, "answer": answer})
 
 
 SPOILERS: Mapping[str, tuple[Spoiler, str]] = {
@@ -74,6 +74,6 @@ SPOILERS: Mapping[str, tuple[Spoiler, str]] = {
     "bytes": (emptied, "0 bytes"),
     "numbers": (without_numbers, "how many images and steps"),
     "site": (under_another_name, "under another name: 'elsewhere'"),
-    "round": (lambda parcel: answered(parcel, number=7), "answered for round 7"),
+    "round": (lambda payload: answered(payload, number=7), "answered for round 7"),
 }
 """Each with words of what the coordinator then says of the site."""

@@ -6,18 +6,19 @@ import sys
 import threading
 
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, RecordDict
+from flwr.app import Message as FlowerMessage
 
 from polyclinic.config import to_toml
 from polyclinic.engine.flower import site_app
-from polyclinic.engine.flower.asks import Hello
 from polyclinic.engine.flower.bundle import differences, write_bundle
 from polyclinic.engine.flower.coordinator import across_hospitals
-from polyclinic.engine.flower.events import Told, events_in
+from polyclinic.engine.flower.event_log import EventLog, events_in
 from polyclinic.engine.flower.guard import ForeignCode, Guard, write_programs
 from polyclinic.engine.flower.hosting import events_file, travelling
-from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.payload import Payload
 from polyclinic.engine.flower.processes import socket_path
+from polyclinic.engine.flower.protocol import Hello
 from polyclinic.engine.flower.records import from_records, to_records
 from polyclinic.engine.flower.server_app import app as server_app
 from polyclinic.engine.flower.site_app import consult
@@ -38,14 +39,14 @@ def context(**settings) -> Context:
     return Context(1, 1, {}, RecordDict(), settings)
 
 
-def through_apps(desk, path) -> InProcessGrid:
+def through_apps(service, path) -> InProcessGrid:
     """An answering function that goes through the site's app and its worker's socket."""
 
-    def answer(parcel):
+    def answer(payload):
         with listening(path) as door:
-            worker = threading.Thread(target=serve, args=(door, desk))
+            worker = threading.Thread(target=serve, args=(door, service))
             worker.start()
-            message = Message(to_records(parcel), 1, "query")
+            message = FlowerMessage(to_records(payload), 1, "query")
             back = site_app.app(message, context())
             worker.join()
         return from_records(back.content)
@@ -58,7 +59,7 @@ def test_a_study_goes_through_both_apps(hospitals, monkeypatch):
     file = hospitals.folder / "hosted.toml"
     file.write_text(to_toml(study))
     root = hospitals.folder / "runs"
-    grid = InProcessGrid.of(hospitals.desks())
+    grid = InProcessGrid.of(hospitals.services())
     deep = hospitals.folder / ("a long name " * 15)
     monkeypatch.setenv(site_app.SOCKET, str(socket_path(deep)))
     first = grid.answering[101].__self__
@@ -66,7 +67,7 @@ def test_a_study_goes_through_both_apps(hospitals, monkeypatch):
     settings = {"study": str(file), "runs": str(root), "resume": False, "fresh": False}
     settings |= {"insecure": False, "coordinator": os.getpid()}
     server_app(grid, context(**settings, attempt="one"))
-    told = Told(events_file(root, study))
+    told = EventLog(events_file(root, study))
     lines = told.news()
     assert lines[0]["as"] == "one"
     assert lines[-1] == {"finished": True}
@@ -77,7 +78,7 @@ def test_a_study_goes_through_both_apps(hospitals, monkeypatch):
     assert told.news() == []
     with pytest.raises(ValueError, match="already holds"):
         server_app(grid, context(**settings, attempt="two"))
-    assert "already holds" in Told(events_file(root, study)).news()[-1]["error"]
+    assert "already holds" in EventLog(events_file(root, study)).news()[-1]["error"]
 
 
 def test_an_error_that_nobody_foresaw_is_told_with_its_kind(hospitals):
@@ -88,7 +89,7 @@ def test_an_error_that_nobody_foresaw_is_told_with_its_kind(hospitals):
     settings |= dict.fromkeys(("resume", "fresh", "insecure"), False)
     with pytest.raises(AttributeError):
         server_app(None, context(**settings, coordinator=os.getpid()))
-    events = Told(events_file(hospitals.folder / "runs", study)).news()
+    events = EventLog(events_file(hospitals.folder / "runs", study)).news()
     assert events[-1]["error"].startswith("AttributeError")
 
 
@@ -99,35 +100,35 @@ def test_a_worker_that_dies_and_one_that_never_comes_are_told_apart(tmp_path, mo
         def die():
             line, _ = door.accept()
             with line, line.makefile("rb") as stream:
-                Parcel.read(stream)
+                Payload.read(stream)
 
         dying = threading.Thread(target=die)
         dying.start()
         with pytest.raises(ConnectionError, match="died while it worked"):
-            consult(path, Parcel({}))
+            consult(path, Payload({}))
         dying.join()
     monkeypatch.setattr(site_app, "START_UP", 0.5)
     with pytest.raises(ConnectionError, match="is not there"):
-        consult(tmp_path / "nobody.sock", Parcel({}))
+        consult(tmp_path / "nobody.sock", Payload({}))
 
 
 def test_a_caller_that_hangs_up_does_not_end_the_worker(hospitals, tmp_path):
     import socket
 
-    (desk, _) = hospitals.desks()
+    (service, _) = hospitals.services()
     path = tmp_path / "worker.sock"
     ask = Hello(study=travelling(hospitals.study()), run="").model_dump(mode="json")
     with listening(path) as door:
         with socket.socket(socket.AF_UNIX) as caller:
             caller.connect(str(path))
-        serve(door, desk)
-        worker = threading.Thread(target=serve, args=(door, desk))
+        serve(door, service)
+        worker = threading.Thread(target=serve, args=(door, service))
         worker.start()
-        assert consult(path, Parcel({"ask": ask})).about["site"] == hospitals.names[0]
+        assert consult(path, Payload({"ask": ask})).about["site"] == hospitals.names[0]
         worker.join()
 
 
-@pytest.mark.parametrize("module", ["site_app", "hospital"])
+@pytest.mark.parametrize("module", ["site_app", "node"])
 def test_what_runs_beside_a_worker_needs_no_torch(module):
     code = f"import sys, polyclinic.engine.flower.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polyclinic.config.site_file import ServerAddress
+from polyclinic.config.node_file import ServerAddress
 from polyclinic.engine.flower import commands
 
 CERTIFICATES = commands.Certificates(Path("ca.crt"), Path("server.crt"), Path("server.key"))

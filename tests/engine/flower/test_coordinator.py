@@ -11,7 +11,7 @@ from polyclinic.config import SiteSettings
 from polyclinic.config.coordinator_file import CoordinatorFile
 from polyclinic.engine.flower import coordinator
 from polyclinic.engine.flower.coordinator import Coordinator, across_hospitals
-from polyclinic.engine.flower.events import Told
+from polyclinic.engine.flower.event_log import EventLog
 from polyclinic.engine.flower.hosting import events_file
 from polyclinic.engine.flower.processes import free_port
 from polyclinic.engine.loop import RoundDone
@@ -85,7 +85,7 @@ def test_a_process_that_always_dies_is_given_up(hospitals, host, tmp_path, monke
 def told(hospitals, tmp_path):
     """The file of events of a study, as its process would write it, and the study's runs."""
     runs = runs_of(across_hospitals(hospitals.study()), tmp_path / "runs")
-    return Told(tmp_path / "events.jsonl"), runs
+    return EventLog(tmp_path / "events.jsonl"), runs
 
 
 def test_an_attempt_is_followed_to_its_end(host, told):
@@ -94,7 +94,7 @@ def test_an_attempt_is_followed_to_its_end(host, told):
     events.tell(runs[0], RoundDone(1, None))
     events.end()
     seen = []
-    assert host._follow(Told(events.path), "one", runs, lambda *both: seen.append(both))
+    assert host._follow(EventLog(events.path), "one", runs, lambda *both: seen.append(both))
     assert seen == [(runs[0], RoundDone(1, None))]
 
 
@@ -103,7 +103,7 @@ def test_an_attempt_that_fails_tells_why(host, told):
     events.begin("one")
     events.end("site north was on fire")
     with pytest.raises(RunError, match="on fire"):
-        host._follow(Told(events.path), "one", runs, silent)
+        host._follow(EventLog(events.path), "one", runs, silent)
 
 
 def test_a_process_that_died_is_noticed(host, told, monkeypatch):
@@ -111,7 +111,7 @@ def test_a_process_that_died_is_noticed(host, told, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 2**22 + 1)  # no process has such a number
     events.begin("one")
     monkeypatch.undo()
-    assert not host._follow(Told(events.path), "one", runs, silent)
+    assert not host._follow(EventLog(events.path), "one", runs, silent)
 
 
 def test_an_attempt_that_never_begins_is_given_up(host, told, monkeypatch):
@@ -119,7 +119,7 @@ def test_an_attempt_that_never_begins_is_given_up(host, told, monkeypatch):
     events, runs = told
     events.begin("another")
     events.end()
-    assert not host._follow(Told(events.path), "one", runs, silent)
+    assert not host._follow(EventLog(events.path), "one", runs, silent)
 
 
 def test_following_ends_when_the_command_is_ended(host, told):

@@ -46,7 +46,7 @@ def test_a_study_through_real_processes_gives_the_same_bits(tmp_path):
     for name in hospitals.names:
         ledger = Ledger(federation.state(name) / "ledger.jsonl")
         assert ledger.mistakes() == []
-        assert {line["stage"] for line in ledger.lines()} >= {"hello", "fit", "settle"}
+        assert {line["stage"] for line in ledger.lines()} >= {"hello", "fit", "finalize"}
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def test_a_full_disk_at_a_site_is_told_and_the_rest_goes_on(federation):
     """A file system of a few kilobytes lies where the site's states go."""
     victim = federation.hospitals.names[3]
     study = federation.hospitals.study("fedavg", *QUICK, *PATIENT, "training.keep_optimizer=true")
-    folder = run_path(federation.state(victim) / "runs", study.name, study.method[0].label, 0)
+    folder = run_path(federation.state(victim) / "runs", study.name, study.method[0].title, 0)
     folder.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True).returncode:

@@ -7,7 +7,7 @@ import torch
 
 from polyclinic.engine.flower.coordinator import across_hospitals
 from polyclinic.engine.flower.hosting import host_study, site_names
-from polyclinic.engine.flower.parcel import Blob
+from polyclinic.engine.flower.payload import Blob
 from polyclinic.engine.loop import RoundDone, Scored, TooFewSites
 from polyclinic.engine.study import TABLES, run_study
 from polyclinic.engine.tensors import load_tensors
@@ -32,22 +32,22 @@ def hospitals(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def desks(hospitals):
-    return hospitals.desks()
+def services(hospitals):
+    return hospitals.services()
 
 
 @pytest.fixture
-def grid(desks):
-    return InProcessGrid.of(desks)
+def grid(services):
+    return InProcessGrid.of(services)
 
 
 def spoiling(grid, place, spoil, when=lambda ask: ask["kind"] == "work" and ask["number"] == 1):
     """Let one machine spoil its answers to certain asks."""
     honest = grid.answering[place]
 
-    def answer(parcel):
-        ask = parcel.about["ask"]
-        back = honest(parcel)
+    def answer(payload):
+        ask = payload.about["ask"]
+        back = honest(payload)
         return spoil(back) if when(ask) else back
 
     grid.answering[place] = answer
@@ -94,11 +94,11 @@ def test_a_difference_of_another_shape_is_noticed(hospitals, grid):
 
 
 def test_extras_of_another_shape_are_noticed(hospitals, grid):
-    def flatten(parcel):
-        name = next(n for n, b in parcel.arrays.items() if n[:3] == "ext" and len(b.shape) > 1)
-        blob = parcel.arrays[name]
+    def flatten(payload):
+        name = next(n for n, b in payload.arrays.items() if n[:3] == "ext" and len(b.shape) > 1)
+        blob = payload.arrays[name]
         odd = replace(blob, shape=(len(blob.data) // 4,))
-        return replace(parcel, arrays={**parcel.arrays, name: odd})
+        return replace(payload, arrays={**payload.arrays, name: odd})
 
     spoiling(grid, 101, flatten)
     study = hospitals.study("scaffold", *ONCE)
@@ -108,7 +108,7 @@ def test_extras_of_another_shape_are_noticed(hospitals, grid):
     )
 
 
-def test_a_round_without_a_quorum_stops_the_study_and_is_resumed(hospitals, desks, grid):
+def test_a_round_without_a_quorum_stops_the_study_and_is_resumed(hospitals, services, grid):
     study = hospitals.study("fedbn", *FAST)
     spoiling(grid, 101, shortened, lambda ask: ask.get("number") == 2)
     spoiling(grid, 102, nan, lambda ask: ask.get("number") == 2)
@@ -116,7 +116,7 @@ def test_a_round_without_a_quorum_stops_the_study_and_is_resumed(hospitals, desk
         hospitals.run_with(grid, study)
     assert "only 1 of 3 sites answered in round 2, stage fit, and 2 are needed" in str(told.value)
     assert all(name in str(told.value) for name in hospitals.names[:2])
-    honest = InProcessGrid.of(desks)
+    honest = InProcessGrid.of(services)
     hospitals.run_with(honest, study, resume=True)
     whole = hospitals.study("fedbn", *FAST)
     hospitals.run_with(honest, whole)
@@ -137,10 +137,10 @@ def test_a_site_that_misses_a_round_rejoins_with_its_own_state(hospitals, grid):
     study = hospitals.study("fedbn", *FAST, "federation.rounds=3")
     away = grid.answering[101]
 
-    def absent_in_round_two(parcel):
-        if parcel.about["ask"].get("number") == 2:
+    def absent_in_round_two(payload):
+        if payload.about["ask"].get("number") == 2:
             raise RuntimeError("Node Unavailable")
-        return away(parcel)
+        return away(payload)
 
     grid.answering[101] = absent_in_round_two
     hospitals.run_with(grid, study)
@@ -156,9 +156,9 @@ def test_a_reply_that_comes_too_late_does_not_move_the_site_on(hospitals, grid):
     works = grid.answering[101]
     asked = []
 
-    def too_late(parcel):
-        asked.append(parcel.about["ask"])
-        back = works(parcel)
+    def too_late(payload):
+        asked.append(payload.about["ask"])
+        back = works(payload)
         if asked[-1].get("number") == 2:
             raise RuntimeError("ClientApp stopped responding")
         return back
@@ -190,7 +190,7 @@ def test_a_site_that_cannot_be_scored_is_told_apart(hospitals, grid):
 
 
 def test_sites_that_refuse_are_all_named_before_anything_is_trained(hospitals, grid):
-    strict = InProcessGrid.of(hospitals.desks("epochs = 1\niterations = 1\n", state="strict"))
+    strict = InProcessGrid.of(hospitals.services("epochs = 1\niterations = 1\n", state="strict"))
     with pytest.raises(RunError) as told:
         hospitals.run_with(strict, hospitals.study())
     assert all(f"{name}: it refused: training.it" in str(told.value) for name in hospitals.names)
@@ -251,7 +251,7 @@ def test_a_study_killed_between_rounds_resumes_to_the_same_weights(hospitals, gr
             host_study(
                 across_hospitals(study), hospitals.folder / "runs", grid, threads=1, watch=die
             )
-        restarted = InProcessGrid.of(hospitals.desks())
+        restarted = InProcessGrid.of(hospitals.services())
         hospitals.run_with(restarted, study, resume=True)
         for name in hospitals.names:
             local = load_tensors(whole / "weights" / f"{name}.safetensors")[0]
@@ -274,9 +274,9 @@ def test_another_version_of_polyclinic_is_refused(hospitals, grid):
 
 
 def test_data_of_another_site_are_refused(hospitals, grid):
-    def other(parcel):
-        about = {**parcel.about["answer"]["about"], "name": "elsewhere"}
-        return answered(parcel, about=about)
+    def other(payload):
+        about = {**payload.about["answer"]["about"], "name": "elsewhere"}
+        return answered(payload, about=about)
 
     spoiling(grid, 101, other, lambda ask: ask["kind"] == "hello")
     with pytest.raises(RunError, match="its data are those of a site called 'elsewhere'"):
@@ -324,11 +324,11 @@ def test_lossy_encodings_halve_what_leaves_and_stay_close(hospitals, grid):
         assert sum(ours.parts.values()) == ours.up - 8 * len(ours.numbers)
 
 
-def test_a_letter_beyond_all_measure_is_refused(hospitals, grid, monkeypatch):
+def test_a_message_beyond_all_measure_is_refused(hospitals, grid, monkeypatch):
     monkeypatch.setattr("polyclinic.engine.flower.sites.SPARE", 0)
 
-    def bloated(parcel):
-        return replace(parcel, arrays={**parcel.arrays, "x": Blob("int8", (1,), bytes(10**7))})
+    def bloated(payload):
+        return replace(payload, arrays={**payload.arrays, "x": Blob("int8", (1,), bytes(10**7))})
 
     spoiling(grid, 101, bloated)
     study = hospitals.study("fedavg", *ONCE)
@@ -338,9 +338,9 @@ def test_a_letter_beyond_all_measure_is_refused(hospitals, grid, monkeypatch):
     )
 
 
-def test_noisy_letters_are_accounted_for_and_other_methods_say_why_not(hospitals):
+def test_noisy_messages_are_accounted_for_and_other_methods_say_why_not(hospitals):
     privacy = "[privacy]\nclip = 1.0\nnoise = 2.0\n"
-    noisy = InProcessGrid.of(hospitals.desks(privacy, state="noisy"))
+    noisy = InProcessGrid.of(hospitals.services(privacy, state="noisy"))
     study = hospitals.study("fedavg", *FAST)
     hospitals.run_with(noisy, study)
     run = RunFolder(hospitals.run_folder(study))
@@ -351,7 +351,7 @@ def test_noisy_letters_are_accounted_for_and_other_methods_say_why_not(hospitals
     ]
     assert 0 < spent[0] < spent[1]
     assert _ledger_lines(noisy)[-1].get("noise") is None  # scores are not blurred
-    with pytest.raises(TooFewSites, match="cannot run with privacy: its letters carry more"):
+    with pytest.raises(TooFewSites, match="cannot run with privacy: its messages carry more"):
         hospitals.run_with(noisy, hospitals.study("scaffold", *ONCE))
 
 

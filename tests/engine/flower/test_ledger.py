@@ -4,7 +4,7 @@ import math
 import pytest
 
 from polyclinic.engine.flower.ledger import Ledger, summary
-from polyclinic.engine.flower.parcel import Blob, Parcel
+from polyclinic.engine.flower.payload import Blob, Payload
 
 
 @pytest.fixture
@@ -12,8 +12,8 @@ def ledger(tmp_path):
     ledger = Ledger(tmp_path / "state" / "ledger.jsonl")
     for number in range(3):
         blob = Blob("float32", (2,), bytes([number] * 8))
-        parcel = Parcel({}, {"weights/head.a": blob})
-        ledger.add(parcel, {"run": "trial", "round": number, "stage": "fit"})
+        payload = Payload({}, {"weights/head.a": blob})
+        ledger.add(payload, {"run": "trial", "round": number, "stage": "fit"})
     return ledger
 
 
@@ -22,7 +22,7 @@ def test_a_line_tells_what_left(ledger):
     assert (line["round"], line["stage"], line["bytes"]) == (1, "fit", 8)
     assert line["arrays"] == {"weights/head.a": "float32 [2]"}
     assert ledger.mistakes() == []
-    assert summary(ledger)[0] == "trial: 3 letters, 0.0 MB"
+    assert summary(ledger)[0] == "trial: 3 messages, 0.0 MB"
     assert ledger.head() in summary(ledger)[-1]
 
 
@@ -73,24 +73,24 @@ def test_what_was_cut_off_is_seen_by_whoever_noted_the_last_hash(ledger):
     assert ledger.head() != noted
 
 
-def test_epsilon_grows_with_every_noisy_letter(ledger):
+def test_epsilon_grows_with_every_noisy_message(ledger):
     assert ledger.epsilon(1e-5) == 0
     spent = []
     for _ in range(3):
         spent.append(ledger.epsilon(1e-5, 2.0))
-        ledger.add(Parcel({}), {"run": "trial", "noise": 2.0, "epsilon": spent[-1]})
+        ledger.add(Payload({}), {"run": "trial", "noise": 2.0, "epsilon": spent[-1]})
     assert spent == sorted(spent)
     assert spent[0] < spent[-1]
     assert ledger.epsilon(1e-5) == spent[-1]
     assert "ε so far" in summary(ledger)[0]
 
 
-@pytest.mark.parametrize(("noise", "letters"), [(1.0, 1), (0.8, 10), (4.0, 100)])
-def test_epsilon_is_that_of_an_independent_search_over_renyi_orders(tmp_path, noise, letters):
+@pytest.mark.parametrize(("noise", "messages"), [(1.0, 1), (0.8, 10), (4.0, 100)])
+def test_epsilon_is_that_of_an_independent_search_over_renyi_orders(tmp_path, noise, messages):
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    for _ in range(letters):
-        ledger.add(Parcel({}), {"noise": noise})
+    for _ in range(messages):
+        ledger.add(Payload({}), {"noise": noise})
     orders = [1 + x / 1000 for x in range(1, 60000)]
     delta = 1e-5
-    best = min(letters * a / (2 * noise**2) + math.log(1 / delta) / (a - 1) for a in orders)
+    best = min(messages * a / (2 * noise**2) + math.log(1 / delta) / (a - 1) for a in orders)
     assert ledger.epsilon(delta) == pytest.approx(best, rel=1e-3)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from polyclinic.engine.flower.asks import Hello
 from polyclinic.engine.flower.hosting import refuse_impossible, travelling
-from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.payload import Payload
+from polyclinic.engine.flower.protocol import Hello
 from polyclinic.engine.local import prepare
 from polyclinic.runs import RunError
 from tests.engine.flower.hospitals import Hospitals
@@ -23,10 +23,10 @@ def test_a_study_that_starts_from_a_file_is_refused_before_anything_is_sent(hosp
 
 
 def test_a_site_opens_no_file_that_a_study_names(hospitals, tmp_path):
-    (desk,) = hospitals.desks()
+    (service,) = hospitals.services()
     secret = tmp_path / "secret.pth"
     secret.write_bytes(b"of the hospital")
     study = hospitals.study("fedavg", f"network.pretrained={secret}")
     ask = Hello(study=travelling(study), run="")
-    answer = desk.answer(Parcel({"ask": ask.model_dump(mode="json")})).about
+    answer = service.answer(Payload({"ask": ask.model_dump(mode="json")})).about
     assert "a site opens none for a study" in answer["refused"]

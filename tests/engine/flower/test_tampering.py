@@ -11,15 +11,15 @@ import pytest
 
 from polyclinic.config.coordinator_file import load_coordinator_file
 from polyclinic.engine.flower.coordinator import Coordinator
-from polyclinic.engine.flower.desk import Desk
 from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.engine.flower.site_service import SiteService
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import RunFolder
 from tests.engine.flower.deployment import Federation, wait_until
 from tests.engine.flower.grid import InProcessGrid
 from tests.engine.flower.hospitals import Hospitals
 from tests.engine.flower.spoilers import SPOILERS
-from tests.engine.flower.tampered import TamperedDesk, order
+from tests.engine.flower.tampered import TamperedService, order
 from tests.federations import equal
 
 pytestmark = pytest.mark.federation
@@ -89,10 +89,12 @@ def test_spoilt_answers_change_nothing_but_their_rounds(federation, spoilt):
     names = hospitals.names
     assert {number for number, _, _ in federation.missed(spoilt)} == set(ROUNDS)
     files = [hospitals.site_file(name, state="reference") for name in names]
-    desks = [TamperedDesk(file) if file.name == names[1] else Desk(file) for file in files]
+    services = [
+        TamperedService(file) if file.name == names[1] else SiteService(file) for file in files
+    ]
     order(hospitals.folder / "reference", ROUNDS)
     again = spoilt.model_copy(update={"name": f"{spoilt.name} again"})
-    hospitals.run_with(InProcessGrid.of(desks), again)
+    hospitals.run_with(InProcessGrid.of(services), again)
     server, reference = (
         load_tensors(hospitals.run_folder(each) / "weights" / "server.safetensors")[0]
         for each in (spoilt, again)
@@ -103,7 +105,7 @@ def test_spoilt_answers_change_nothing_but_their_rounds(federation, spoilt):
         assert Ledger(federation.state(name) / "ledger.jsonl").mistakes() == []
 
 
-def test_machines_that_the_study_does_not_know_get_no_letter(federation, spoilt):
+def test_machines_that_the_study_does_not_know_get_no_message(federation, spoilt):
     run = RunFolder(federation.hospitals.run_folder(spoilt))
     assert [site.name for site in run.about().sites] == federation.hospitals.names
     for folder in ("stranger", "guest", "outsider"):
@@ -123,7 +125,7 @@ def test_too_many_spoilt_answers_stop_the_study_which_is_resumed_later(federatio
     text = " ".join(federation.log("server").split())
     assert "only 1 of 3 sites answered in round 2, stage fit, and 2 are needed" in text
     for name, how in zip(tampered, ("nan", "shape"), strict=True):
-        assert f"{name}: its letter has" in text
+        assert f"{name}: its message has" in text
         assert SPOILERS[how][1] in text
         order(federation.deployment.site(name), {})
     assert f"{honest}: " not in text.rpartition("only 1 of 3")[2]

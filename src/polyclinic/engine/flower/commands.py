@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tomli_w
 
-from polyclinic.config.site_file import ServerAddress
+from polyclinic.config.node_file import ServerAddress
 
 CONNECTION = "coordinator"
 """What the coordinator's SuperLink is called in Flower's own config.toml."""

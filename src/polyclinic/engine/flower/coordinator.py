@@ -16,9 +16,9 @@ from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.config.coordinator_file import CoordinatorFile
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.bundle import write_bundle
-from polyclinic.engine.flower.events import Told, events_in
+from polyclinic.engine.flower.event_log import EventLog, events_in
 from polyclinic.engine.flower.hosting import events_file, refuse_impossible, site_names
-from polyclinic.engine.flower.processes import Kept, alive, listens
+from polyclinic.engine.flower.processes import SupervisedProcess, alive, listens
 from polyclinic.engine.study import Run, Watch, refuse_mistaken_runs, runs_of
 from polyclinic.runs import RunError, slug, write_atomic
 
@@ -48,7 +48,7 @@ class Coordinator:
         self.going_on = going_on
         self.home = file.state / "flower"
         self.environment = commands.environment(self.home)
-        self.superlink: Kept | None = None
+        self.superlink: SupervisedProcess | None = None
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -92,7 +92,7 @@ class Coordinator:
                     "insecure": self.file.insecure,
                 }
             )
-            if self._follow(Told(events_file(root, study)), name, runs, watch):
+            if self._follow(EventLog(events_file(root, study)), name, runs, watch):
                 return runs
             self.say("the study's process died; it goes on from its last finished round")
         raise RunError(f"the study's process died {ATTEMPTS} times; see the log of the SuperLink")
@@ -108,7 +108,9 @@ class Coordinator:
         database = self.file.state / "superlink.db"
         command = commands.superlink(host, port, database, certificates)
         log = self.file.state / "superlink.log"
-        self.superlink = Kept("the SuperLink", command, self.environment, self.say, log)
+        self.superlink = SupervisedProcess(
+            "the SuperLink", command, self.environment, self.say, log
+        )
         self._await_superlink()
 
     def _await_superlink(self) -> None:
@@ -142,7 +144,7 @@ class Coordinator:
         if missing and not self.file.insecure:
             raise RunError(
                 f"the coordinator has no key of {', '.join(missing)}; "
-                "add them to [keys] of the COORDINATOR.toml"
+                "add them to [keys] of the coordinator.toml"
             )
 
     def _submit(self, settings: Mapping[str, str | int | bool]) -> None:
@@ -167,7 +169,7 @@ class Coordinator:
             raise RunError(f"{' '.join(command[:3])} failed: {reason}")
         return answer
 
-    def _follow(self, told: Told, attempt: str, runs: Sequence[Run], watch: Watch) -> bool:
+    def _follow(self, told: EventLog, attempt: str, runs: Sequence[Run], watch: Watch) -> bool:
         """Watch an attempt to its end; False where its process died without a word."""
         host = None
         end = time.monotonic() + START_UP

@@ -80,7 +80,7 @@ def write_programs(folder: Path) -> Path:
 def _end_with_starter() -> None:  # pragma: no cover (in a process of its own)
     """End this process with the one that started it.
 
-    Flower's own watch cannot wake a program that waits for a letter from a SuperNode that is gone.
+    Flower's own watch cannot wake a program that waits for a message from a SuperNode that is gone.
     """
     starter = os.getppid()
     while os.getppid() == starter:

@@ -12,13 +12,14 @@ from flwr.serverapp import Grid
 
 from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.data.synthetic import federation
-from polyclinic.engine.flower.answers import BadAnswer, opened
-from polyclinic.engine.flower.asks import Hello, Welcome, read_answer
-from polyclinic.engine.flower.parcel import Parcel, ParcelError
-from polyclinic.engine.flower.post import Answer, Post
+from polyclinic.engine.flower.payload import Payload, PayloadError
+from polyclinic.engine.flower.protocol import Hello, Welcome, read_answer
+from polyclinic.engine.flower.reply_checks import BadAnswer, opened
 from polyclinic.engine.flower.sites import FlowerSites
+from polyclinic.engine.flower.transport import Answer, Transport
 from polyclinic.engine.local import prepare
 from polyclinic.engine.loop import Event
+from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.study import (
     Run,
     Watch,
@@ -30,7 +31,6 @@ from polyclinic.engine.study import (
     refuse_no_validation,
     runs_of,
 )
-from polyclinic.engine.workplace import Workplace
 from polyclinic.methods import METHODS
 from polyclinic.runs import AboutSite, RunError, slug
 
@@ -56,18 +56,18 @@ def host_study(
     if not fresh:
         refuse_mistaken_runs(runs, resume=resume)
     prepare(threads)
-    post = Post(grid, study.engine, _hello(runs[0]) if insecure else None)
+    transport = Transport(grid, study.engine, _hello(runs[0]) if insecure else None)
     left = [run for run in runs if fresh or not run.folder.finished]
     present = {
-        label: greet(next(run for run in left if run.choice.label == label), post)
-        for label in dict.fromkeys(run.choice.label for run in left)
+        title: greet(next(run for run in left if run.choice.title == title), transport)
+        for title in dict.fromkeys(run.choice.title for run in left)
     }
 
     def performing(run: Run) -> Iterator[Event]:
-        sites = present[run.choice.label]
-        workplace = Workplace(assignment_of(run, sites), torch.device("cpu"))
-        remote = FlowerSites(workplace, post, run.folder.path, travelling(run.study))
-        yield from conduct(run, workplace, remote, about(run, sites, workplace, threads))
+        sites = present[run.choice.title]
+        runner = SiteRunner(assignment_of(run, sites), torch.device("cpu"))
+        remote = FlowerSites(runner, transport, run.folder.path, travelling(run.study))
+        yield from conduct(run, runner, remote, about(run, sites, runner, threads))
 
     do_runs(runs, performing, fresh=fresh, watch=watch)
     return runs
@@ -89,7 +89,7 @@ def refuse_impossible(study: Study) -> None:
             "network.pretrained is a file of this machine, and across hospitals every site begins "
             "with weights of its own from the seed; leave it out, or use polyclinic run"
         )
-    pooling = [each.label for each in study.method if METHODS[each.name].pools]
+    pooling = [each.title for each in study.method if METHODS[each.name].pools]
     if pooling:
         raise RunError(
             f"{', '.join(pooling)} trains on the images of all sites together, which no engine "
@@ -105,23 +105,23 @@ def travelling(study: Study) -> str:
     return to_toml(study.model_copy(update=plain))
 
 
-def greet(run: Run, post: Post) -> list[AboutSite]:
+def greet(run: Run, transport: Transport) -> list[AboutSite]:
     """What each site has, once it has agreed to the run; an error names all that have not.
 
     A site that a resumed run knows may be away for the moment.
     """
     names = site_names(run.study)
     known = {site.name: site for site in run.folder.about().sites} if run.folder.exists else {}
-    patience = None if set(names) <= set(known) else post.settings.deadline
-    answers = dict(post.exchange(dict.fromkeys(names, _hello(run)), patience=patience))
+    patience = None if set(names) <= set(known) else transport.settings.deadline
+    answers = dict(transport.exchange(dict.fromkeys(names, _hello(run)), patience=patience))
     welcomes, refusals = {}, {}
     for name in names:
         try:
             welcomes[name] = _welcomed(name, answers[name])
-        except (BadAnswer, ParcelError) as error:
+        except (BadAnswer, PayloadError) as error:
             refusals[name] = str(error)
     away = {name: known[name] for name in refusals if name in known}
-    if len(away) < len(refusals) or len(welcomes) < post.settings.quorum * len(names):
+    if len(away) < len(refusals) or len(welcomes) < transport.settings.quorum * len(names):
         lines = [f"  {name}: {reason}" for name, reason in refusals.items()]
         raise RunError("\n".join(["the study cannot begin, because of these sites:", *lines]))
     if not away:
@@ -134,9 +134,9 @@ def events_file(root: Path, study: Study) -> Path:
     return root / slug(study.name) / "events.jsonl"
 
 
-def _hello(run: Run) -> Parcel:
+def _hello(run: Run) -> Payload:
     hello = Hello(study=travelling(run.study), run="")
-    return Parcel({"ask": hello.model_dump(mode="json")})
+    return Payload({"ask": hello.model_dump(mode="json")})
 
 
 def _welcomed(site: str, answer: Answer) -> Welcome:

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.payload import Payload
 from polyclinic.runs.files import append_lines, complete_lines
 
 START = "0" * 64
@@ -22,17 +22,17 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def add(self, parcel: Parcel, facts: Mapping[str, Any]) -> None:
-        """Note a parcel that is about to leave; on disk when this returns."""
+    def add(self, payload: Payload, facts: Mapping[str, Any]) -> None:
+        """Note a payload that is about to leave; on disk when this returns."""
         content = hashlib.sha256()
-        for name, blob in parcel.arrays.items():
+        for name, blob in payload.arrays.items():
             content.update(name.encode())
             content.update(blob.data)
         line = {
             "at": datetime.now().astimezone().isoformat(timespec="seconds"),
             **facts,
-            "bytes": parcel.nbytes,
-            "arrays": {n: f"{b.dtype} {list(b.shape)}" for n, b in parcel.arrays.items()},
+            "bytes": payload.nbytes,
+            "arrays": {n: f"{b.dtype} {list(b.shape)}" for n, b in payload.arrays.items()},
             "content": content.hexdigest(),
             "before": self.head(),
         }
@@ -68,7 +68,7 @@ class Ledger:
         return found
 
     def epsilon(self, delta: float, more: float = 0.0) -> float:
-        """What all noisy letters so far, and one more of this noise, give away: ε at this δ.
+        """What all noisy messages so far, and one more of this noise, give away: ε at this δ.
 
         Each is a Gaussian mechanism of sensitivity `clip` and deviation `noise · clip`, so it costs
         1 / (2 noise²) in zero-concentrated privacy, and these add up (Bun and Steinke, 2016).
@@ -92,5 +92,5 @@ def summary(ledger: Ledger) -> list[str]:
         megabytes = sum(line["bytes"] for line in of_run) / 2**20
         spent = [line["epsilon"] for line in of_run if "epsilon" in line]
         privacy = f", ε so far {spent[-1]:.2f}" if spent else ""
-        texts.append(f"{run}: {len(of_run)} letters, {megabytes:.1f} MB{privacy}")
+        texts.append(f"{run}: {len(of_run)} messages, {megabytes:.1f} MB{privacy}")
     return [*texts, f"{len(lines)} lines, none changed; the last has the hash {ledger.head()}"]

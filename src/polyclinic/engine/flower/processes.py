@@ -18,7 +18,7 @@ GRACE = 15.0  # seconds between asking a program to end and ending it
 
 
 @dataclass
-class Kept:
+class SupervisedProcess:
     """A program that is started again whenever it ends."""
 
     name: str

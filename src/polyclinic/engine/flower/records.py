@@ -1,4 +1,4 @@
-"""Parcels in Flower's messages: an array for each part of the network, and a text.
+"""Payloads in Flower's messages: an array for each part of the network, and a text.
 
 Flower fetches every array with requests of its own, twice on each way, and a network has hundreds
 of tensors. So those of a part travel side by side, and the text says where each of them lies.
@@ -13,41 +13,41 @@ from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from polyclinic.engine.flower.parcel import Blob, Parcel, ParcelError, parse
+from polyclinic.engine.flower.payload import Blob, Payload, PayloadError, parse
 
 STORED_AS = "polyclinic.bytes"  # plain little-endian bytes, no pickle, no header to parse
 
 
-def to_records(parcel: Parcel) -> RecordDict:
-    """A parcel as the content of a message."""
+def to_records(payload: Payload) -> RecordDict:
+    """A payload as the content of a message."""
     contents: dict[str, list[tuple[str, str, tuple[int, ...], int]]] = {}
-    for name, blob in parcel.arrays.items():
+    for name, blob in payload.arrays.items():
         entry = (name, blob.dtype, blob.shape, len(blob.data))
         contents.setdefault(part_of(name), []).append(entry)
     arrays = OrderedDict()
     for part, entries in contents.items():
-        data = b"".join(parcel.arrays[name].data for name, *_ in entries)
+        data = b"".join(payload.arrays[name].data for name, *_ in entries)
         arrays[part] = Array("uint8", (len(data),), STORED_AS, data)
-    text = json.dumps({"about": parcel.about, "contents": contents})
+    text = json.dumps({"about": payload.about, "contents": contents})
     return RecordDict({"text": ConfigRecord({"json": text}), "arrays": ArrayRecord(arrays)})
 
 
-def from_records(content: RecordDict) -> Parcel:
-    """The parcel that a message carries; ParcelError where it carries none."""
+def from_records(content: RecordDict) -> Payload:
+    """The payload that a message carries; PayloadError where it carries none."""
     record, arrays = content.get("text"), content.get("arrays")
     text = record.get("json") if isinstance(record, ConfigRecord) else None
     if not isinstance(text, str) or not isinstance(arrays, ArrayRecord):
-        raise ParcelError("it is not a parcel of Polyclinic")
+        raise PayloadError("it is not a payload of Polyclinic")
     said = parse(text)
     about, contents = said.get("about"), said.get("contents")
     if not isinstance(about, dict) or not isinstance(contents, dict) or set(contents) != {*arrays}:
-        raise ParcelError("it does not say what its arrays are")
+        raise PayloadError("it does not say what its arrays are")
     blobs: dict[str, Blob] = {}
     for part, array in arrays.items():
         if array.stype != STORED_AS:
-            raise ParcelError(f"{part} is stored as {array.stype!r}, not as plain bytes")
+            raise PayloadError(f"{part} is stored as {array.stype!r}, not as plain bytes")
         blobs.update(_blobs(part, array.data, contents[part]))
-    return Parcel(about, blobs)
+    return Payload(about, blobs)
 
 
 def part_of(name: str) -> str:
@@ -64,6 +64,6 @@ def _blobs(part: str, data: bytes, entries: Any) -> Iterator[tuple[str, Blob]]:
             start += len(blob.data)
             yield str(name), blob
     except (TypeError, ValueError, OverflowError) as error:
-        raise ParcelError(f"what {part} holds cannot be read: {error}") from error
+        raise PayloadError(f"what {part} holds cannot be read: {error}") from error
     if start != len(data):
-        raise ParcelError(f"{part} holds {len(data)} bytes, of which {start} are named")
+        raise PayloadError(f"{part} holds {len(data)} bytes, of which {start} are named")

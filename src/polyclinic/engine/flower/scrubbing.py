@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from polyclinic.config.site_file import SiteFile
+from polyclinic.config.node_file import NodeFile
 
 LONGEST = 2000  # characters
 
 
-def scrubbed(text: str, site: SiteFile) -> str:
+def scrubbed(text: str, site: NodeFile) -> str:
     """The text with everything taken out that names a file, a folder or a case of the site."""
     for folder in (site.data, site.state):
         text = re.sub(rf"{re.escape(str(folder))}[^\s:;,'\"]*", "<path>", text)

@@ -11,7 +11,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from polyclinic.config import load_study
-from polyclinic.engine.flower.events import Told
+from polyclinic.engine.flower.event_log import EventLog
 from polyclinic.engine.flower.hosting import events_file, host_study
 from polyclinic.engine.flower.processes import alive
 from polyclinic.engine.study import TABLES
@@ -25,7 +25,7 @@ def main(grid: Grid, context: Context) -> None:
     settings = context.run_config
     study = load_study(str(settings["study"]), [], TABLES)
     root = Path(str(settings["runs"]))
-    told = Told(events_file(root, study))
+    told = EventLog(events_file(root, study))
     told.begin(str(settings["attempt"]))
     Thread(target=_end_with, args=(int(settings["coordinator"]),), daemon=True).start()
     try:

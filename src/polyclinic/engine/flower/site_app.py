@@ -1,4 +1,4 @@
-"""The app that Flower starts at a site for every message: it hands the parcel to the worker.
+"""The app that Flower starts at a site for every message: it hands the payload to the worker.
 
 Nothing here may import torch: a process that lives for one message should start at once.
 """
@@ -12,10 +12,11 @@ from contextlib import chdir
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from flwr.app import Context, Message
+from flwr.app import Context
+from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp
 
-from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.engine.flower.payload import Payload
 from polyclinic.engine.flower.records import from_records, to_records
 
 SOCKET = "POLYCLINIC_WORKER"  # names the worker's socket in the environment
@@ -25,18 +26,18 @@ app = ClientApp()
 
 
 @app.query()
-def forward(message: Message, context: Context) -> Message:  # noqa: ARG001
+def forward(message: FlowerMessage, context: Context) -> FlowerMessage:  # noqa: ARG001
     """The worker's answer to a message."""
     answer = consult(Path(os.environ[SOCKET]), from_records(message.content))
-    return Message(to_records(answer), reply_to=message)
+    return FlowerMessage(to_records(answer), reply_to=message)
 
 
-def consult(path: Path, parcel: Parcel) -> Parcel:
-    """Send a parcel to the worker and wait for its answer, however long it trains."""
+def consult(path: Path, payload: Payload) -> Payload:
+    """Send a payload to the worker and wait for its answer, however long it trains."""
     with _connected(path) as line, cast(BinaryIO, line.makefile("rwb")) as stream:
-        parcel.write(stream)
+        payload.write(stream)
         try:
-            return Parcel.read(stream)
+            return Payload.read(stream)
         except EOFError:
             raise ConnectionError("the site's worker died while it worked on this") from None
 

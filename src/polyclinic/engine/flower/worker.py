@@ -14,24 +14,24 @@ from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from polyclinic.config.site_file import load_site_file
-from polyclinic.engine.flower.desk import Desk
-from polyclinic.engine.flower.parcel import Parcel
+from polyclinic.config.node_file import load_node_file
+from polyclinic.engine.flower.payload import Payload
 from polyclinic.engine.flower.processes import socket_path
+from polyclinic.engine.flower.site_service import SiteService
 from polyclinic.weak import KINDS
 
 log = logging.getLogger("polyclinic.site")
 
 
 def main() -> None:  # pragma: no cover (in a process of its own)
-    """Work for the site whose SITE.toml is the only argument, until the process is ended."""
+    """Work for the site whose node.toml is the only argument, until the process is ended."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s worker: %(message)s")
-    site = load_site_file(sys.argv[1], KINDS)
-    desk = Desk(site)
+    site = load_node_file(sys.argv[1], KINDS)
+    service = SiteService(site)
     with listening(socket_path(site.state)) as door:
         log.info("site %s is ready", site.name)
         while True:
-            serve(door, desk)
+            serve(door, service)
 
 
 @contextmanager
@@ -50,12 +50,12 @@ def listening(path: Path) -> Iterator[socket.socket]:
         yield door
 
 
-def serve(door: socket.socket, desk: Desk) -> None:
+def serve(door: socket.socket, service: SiteService) -> None:
     """Take one call; a caller that hangs up early, because it was killed, changes nothing."""
     line, _ = door.accept()
     try:
         with line, cast(BinaryIO, line.makefile("rwb")) as stream:
-            desk.answer(Parcel.read(stream)).write(stream)
+            service.answer(Payload.read(stream)).write(stream)
     except (EOFError, OSError) as error:
         log.warning("nobody waits for the answer any more: %s", error)
 

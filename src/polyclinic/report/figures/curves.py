@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyclinic.report.figures.drawing import (
+from polyclinic.report.figures.style import (
     WIDTH,
     canvas,
     count_rounds,
@@ -29,7 +29,7 @@ Curve = Mapping[int, float]  # round → value
 def validation_figure(comparison: Comparison) -> str | None:
     """The validation score per round, as the mean over sites; None where nothing was scored."""
     curves = {
-        method.label: [_mean_of_sites(run, comparison.sites) for run in method.runs]
+        method.title: [_mean_of_sites(run, comparison.sites) for run in method.runs]
         for method in comparison.methods
     }
     return _single(curves, comparison, _validation_label(comparison), choices=True)
@@ -37,7 +37,7 @@ def validation_figure(comparison: Comparison) -> str | None:
 
 def loss_figure(comparison: Comparison) -> str | None:
     """The training loss per round, as the mean over sites; None where there is none."""
-    curves = {method.label: [_losses(run) for run in method.runs] for method in comparison.methods}
+    curves = {method.title: [_losses(run) for run in method.runs] for method in comparison.methods}
     return _single(curves, comparison, "Training loss", choices=False)
 
 
@@ -100,9 +100,9 @@ def _single(
     with canvas(1, 1, (WIDTH / 2 - 0.1, 3.1)) as (figure, axes):
         panel = axes[0][0]
         for index, method in enumerate(comparison.methods):
-            _draw(panel, curves[method.label], index)
+            _draw(panel, curves[method.title], index)
             if choices:
-                _mark_choice(panel, method, curves[method.label], index)
+                _mark_choice(panel, method, curves[method.title], index)
         quiet_title(panel, f"{name}, mean over sites")
         count_rounds(panel)
         return to_data_uri(figure)

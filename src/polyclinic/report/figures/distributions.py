@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.report.figures.drawing import (
+from polyclinic.report.figures.style import (
     WIDTH,
     Margins,
     canvas,
@@ -31,7 +31,7 @@ def distribution_figure(comparison: Comparison, metric: str, region: str) -> str
 
     how = measure(metric)
     methods = [(index, each) for index, each in enumerate(comparison.methods) if each.finished]
-    labels = [shortened(method.label) for _, method in methods]
+    labels = [shortened(method.title) for _, method in methods]
     rows = math.ceil(len(comparison.sites) / _MOST_COLUMNS)
     columns = math.ceil(len(comparison.sites) / rows)
     margins = Margins(left=0.25 + 0.075 * max(map(len, labels)), bottom=0.28, down=0.5)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyclinic.evaluation.separation import separation
-from polyclinic.report.figures.drawing import (
+from polyclinic.report.figures.style import (
     WIDTH,
     Margins,
     canvas,
@@ -57,8 +57,8 @@ def embedding_figures(comparison: Comparison) -> list[EmbeddingFigure]:
                 channels = next(iter(pixels.values())).values.shape[1]
                 apart = {moment: _separation(run, moment) for moment in pixels}
                 picture = _picture(pixels, run)
-                label, seed = method.label, run.about.seed
-                found.append(EmbeddingFigure(label, seed, channels, apart, picture))
+                title, seed = method.title, run.about.seed
+                found.append(EmbeddingFigure(title, seed, channels, apart, picture))
     return found
 
 

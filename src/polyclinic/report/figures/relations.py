@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyclinic.report.figures.drawing import (
+from polyclinic.report.figures.style import (
     Margins,
     canvas,
     count_rounds,
@@ -43,7 +43,7 @@ def relations(comparison: Comparison) -> list[Relation]:
     """One picture for each method and each name of its tables, by the method's first seed."""
     return [
         Relation(
-            method.label, name, method.runs[0].about.seed, tables[-1].round, _picture(name, tables)
+            method.title, name, method.runs[0].about.seed, tables[-1].round, _picture(name, tables)
         )
         for method in comparison.methods
         for name, tables in _by_name(method.runs[0])
@@ -106,10 +106,10 @@ def _draw_evolution(panel: "Axes", tables: Sequence[RoundTable]) -> None:
     many = len(pairs) > _MOST_PAIRS
     for index, (one, other) in enumerate(pairs):
         curve = (values[:, one, other] + values[:, other, one]) / 2
-        label = f"{shortened(tables[-1].rows[one], 12)} – {shortened(tables[-1].rows[other], 12)}"
+        title = f"{shortened(tables[-1].rows[one], 12)} – {shortened(tables[-1].rows[other], 12)}"
         look = {"color": "#5b6675"} if many else style(index).line
         marker = "o" if len(numbers) == 1 else None
-        panel.plot(numbers, curve, lw=1.2, marker=marker, ms=3.5, label=label, **look)
+        panel.plot(numbers, curve, lw=1.2, marker=marker, ms=3.5, label=title, **look)
     if pairs and not many:
         panel.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     count_rounds(panel)

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from polyclinic.report.figures.drawing import (
+from polyclinic.report.figures.style import (
     WIDTH,
     Margins,
     canvas,

@@ -98,13 +98,13 @@ def wait_until(happened, seconds: float = 60.0) -> bool:
 
 def answers(url: str, ca: Path) -> bool:
     try:
-        post(url, ca)
+        transport(url, ca)
     except httpx.TransportError:
         return False
     return True
 
 
-def post(url: str, ca: Path, body: bytes = b"", headers: dict[str, str] | None = None):
+def transport(url: str, ca: Path, body: bytes = b"", headers: dict[str, str] | None = None):
     protobuf = {"content-type": PROTOBUF, "accept": PROTOBUF}
     context = ssl.create_default_context(cafile=ca)
     every = protobuf | (headers or {})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polyclinic.config.site_file import SiteFile, load_site_file
+from polyclinic.config.node_file import NodeFile, load_node_file
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.deploy import own_side
 from polyclinic.engine.flower.deploy.certificates import (
@@ -44,19 +44,19 @@ def coordinator(made):
 def folder(made, tmp_path, coordinator) -> Path:
     """The folder of the site north, as its hospital has it."""
     shutil.copytree(made.site("north"), tmp_path / "north")
-    file = tmp_path / "north" / "SITE.toml"
+    file = tmp_path / "north" / "node.toml"
     file.write_text(file.read_text().replace("127.0.0.1:1", f"127.0.0.1:{coordinator.port}"))
     return file.parent
 
 
 def changed(folder: Path, before: str, after: str) -> None:
-    file = folder / "SITE.toml"
+    file = folder / "node.toml"
     assert before in file.read_text()
     file.write_text(file.read_text().replace(before, after))
 
 
-def site_in(folder: Path) -> SiteFile:
-    return load_site_file(folder / "SITE.toml")
+def site_in(folder: Path) -> NodeFile:
+    return load_node_file(folder / "node.toml")
 
 
 def wrong(folder: Path) -> dict[str, str]:
@@ -229,7 +229,7 @@ def test_the_labels_that_the_site_says_it_trains_on_must_be_there(folder):
 
 
 def test_a_full_disk_is_told(folder):
-    changed(folder, "letter_megabytes = 500", "letter_megabytes = 5e9")
+    changed(folder, "message_megabytes = 500", "message_megabytes = 5e9")
     assert "GB needed" in wrong(folder)["disk"]
 
 
@@ -241,13 +241,13 @@ def test_a_state_that_is_no_folder_is_told(folder):
 def test_an_unencrypted_site_is_told_and_still_checked(folder, coordinator):
     with stand_in(None) as other:
         other.published = coordinator.published
-        (folder / "SITE.toml").write_text(
+        (folder / "node.toml").write_text(
             'name = "north"\ndata = "data"\n[server]\ninsecure = true\n'
             f'address = "127.0.0.1:{other.port}"'
         )
         found = wrong(folder)
     assert list(found) == ["encryption"]
-    assert "letters travel open" in found["encryption"]
+    assert "messages travel open" in found["encryption"]
 
 
 def test_an_unknown_flower_is_told(folder, monkeypatch):

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from polyclinic.config.site_file import ServerAddress
+from polyclinic.config.node_file import ServerAddress
 from polyclinic.engine.flower.deploy import contact
 from polyclinic.engine.flower.deploy.certificates import (
     Authority,

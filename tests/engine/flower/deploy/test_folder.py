@@ -8,7 +8,7 @@ import pytest
 
 from polyclinic.config import load_study
 from polyclinic.config.coordinator_file import load_coordinator_file
-from polyclinic.config.site_file import load_site_file
+from polyclinic.config.node_file import load_node_file
 from polyclinic.engine.flower.deploy.certificates import names_of, read_certificate
 from polyclinic.engine.flower.deploy.folder import Deployment, write_deployment
 from polyclinic.engine.flower.deploy.keys import fingerprint, is_private, make_key
@@ -29,7 +29,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_every_site_file_is_valid_and_points_at_what_lies_beside_it(deployment):
     for name, labels in (("north", None), ("St. Mary", "block")):
-        site = load_site_file(deployment.site(name) / "SITE.toml", KINDS)
+        site = load_node_file(deployment.site(name) / "node.toml", KINDS)
         assert (site.name, site.labels) == (name, labels)
         assert site.server.address == "fl.example.org:443"
         assert site.server.ca is not None
@@ -41,19 +41,19 @@ def test_every_site_file_is_valid_and_points_at_what_lies_beside_it(deployment):
 
 
 def test_the_commented_settings_of_a_site_file_are_valid_too(deployment, tmp_path):
-    text = (deployment.site("north") / "SITE.toml").read_text()
+    text = (deployment.site("north") / "node.toml").read_text()
     lines = [
         line.removeprefix("# ") if " = " in line or "[p" in line else line
         for line in text.splitlines()
     ]
-    (tmp_path / "SITE.toml").write_text("\n".join(lines))
-    privacy = load_site_file(tmp_path / "SITE.toml").privacy
+    (tmp_path / "node.toml").write_text("\n".join(lines))
+    privacy = load_node_file(tmp_path / "node.toml").privacy
     assert privacy is not None
     assert (privacy.clip, privacy.noise, privacy.delta) == (1.0, 0.5, 1e-5)
 
 
 def test_the_coordinators_file_names_its_certificates_and_every_sites_key(deployment):
-    read = load_coordinator_file(deployment.coordinator / "COORDINATOR.toml")
+    read = load_coordinator_file(deployment.coordinator / "coordinator.toml")
     assert read.host == "127.0.0.1"
     assert read.certificates is not None
     assert read.certificates.key.exists()
@@ -105,13 +105,13 @@ def unit(file: Path) -> configparser.ConfigParser:
 def test_units_restart_what_they_run(deployment):
     site = unit(deployment.site("north") / "polyclinic-site.service")["Service"]
     assert (site["Restart"], site["RestartSec"]) == ("always", "60")
-    assert site["ExecStart"].endswith("polyclinic site SITE.toml")
+    assert site["ExecStart"].endswith("polyclinic site node.toml")
     server = unit(deployment.coordinator / "polyclinic-server.service")["Service"]
     assert (server["Restart"], server["RestartSec"]) == ("on-failure", "60")
     assert server["WorkingDirectory"] == str(deployment.coordinator.resolve())
     program, *words = server["ExecStart"].split()
     assert Path(program.strip('"')).exists()
-    assert words == ["server", "study.toml", "--coordinator", "COORDINATOR.toml", "--resume"]
+    assert words == ["server", "study.toml", "--coordinator", "coordinator.toml", "--resume"]
 
 
 def test_percent_signs_are_not_read_as_systemds_own(tmp_path):
@@ -235,5 +235,5 @@ def test_the_proxy_config_opens_nothing_but_the_fleet_and_the_study(deployment):
         ["=", "/polyclinic/study.json"],
         ["/"],
     ]
-    assert tomllib.loads((deployment.coordinator / "COORDINATOR.toml").read_text())["port"] == 8000
+    assert tomllib.loads((deployment.coordinator / "coordinator.toml").read_text())["port"] == 8000
     assert "server 127.0.0.1:8000;" in text

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from polyclinic.config.site_file import ServerAddress, load_site_file
+from polyclinic.config.node_file import ServerAddress, load_node_file
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.deploy.certificates import Authority, make_authority
 from polyclinic.engine.flower.deploy.checks import check_site
@@ -23,11 +23,11 @@ from tests.engine.flower.deploy.loopback import (
     answers,
     deployed,
     free_port,
-    post,
     process,
     register,
     signed,
     superlink,
+    transport,
     wait_until,
 )
 
@@ -54,7 +54,7 @@ class Loopback:
         return self.deployment.authority.certificate
 
     def key(self, name: str) -> Path:
-        server = load_site_file(self.deployment.site(name) / "SITE.toml").server
+        server = load_node_file(self.deployment.site(name) / "node.toml").server
         assert server.key is not None
         return server.key
 
@@ -87,7 +87,7 @@ def proxy(deployment: Deployment, folder: Path, inner: int) -> Iterator[None]:
         f"http {{ access_log off; {folders} include {folder}/shipped.conf; }}\n"
     )
     command = (NGINX, "-p", str(folder), "-e", f"{folder}/nginx.log", "-c", f"{folder}/nginx.conf")
-    published = load_site_file(deployment.site("north") / "SITE.toml").server.address
+    published = load_node_file(deployment.site("north") / "node.toml").server.address
     with process(command, folder / "nginx.out", dict(os.environ)):
         url = f"https://{published}/"
         said = (folder / "nginx.out").read_text
@@ -108,7 +108,7 @@ def raw_status(running: Loopback, request: bytes, port: int = 0) -> int:
 
 def activate(running: Loopback, port: int, request: tuple[bytes, dict]) -> int:
     url = f"https://127.0.0.1:{port}{ACTIVATE}"
-    return post(url, running.ca, *request).status_code
+    return transport(url, running.ca, *request).status_code
 
 
 def ports(running: Loopback) -> list[int]:
@@ -129,7 +129,7 @@ def test_nobody_registers_a_key_through_the_hospitals_door(running):
     request = signed(running.key("St. Mary"))
     for port in ports(running):
         url = f"https://127.0.0.1:{port}/v1/fleet/register-node"
-        assert post(url, running.ca, *request).status_code == 412
+        assert transport(url, running.ca, *request).status_code == 412
         assert activate(running, port, request) == UNKNOWN
 
 
@@ -149,7 +149,7 @@ def test_the_clock_may_be_as_wrong_as_deploy_check_says(running, ahead, let_in):
 
 
 def test_the_control_interface_needs_no_login_so_only_loopback_may_reach_it(running):
-    inside = post(f"https://127.0.0.1:{running.inner}{LIST_RUNS}", running.ca)
+    inside = transport(f"https://127.0.0.1:{running.inner}{LIST_RUNS}", running.ca)
     assert inside.status_code == 200
     read = commands.superlink("127.0.0.1", running.inner, running.folder / "x", None)
     assert read[read.index("--host") + 1] == "127.0.0.1"
@@ -222,23 +222,23 @@ def test_the_proxy_speaks_no_old_tls_and_nothing_unencrypted(running):
 def test_deploy_check_finds_nothing_wrong_with_the_shipped_files(running):
     folder = running.deployment.site("north")
     write_site(folder / "data", cases=6)
-    findings = list(check_site(load_site_file(folder / "SITE.toml")))
+    findings = list(check_site(load_node_file(folder / "node.toml")))
     assert [str(each) for each in findings if not each.good] == []
     assert "✓ known: the server knows this site's key" in map(str, findings)
 
 
 @needs_nginx
 def test_deploy_check_tells_a_site_that_the_server_does_not_know_it(running):
-    site = load_site_file(running.deployment.site("St. Mary") / "SITE.toml")
+    site = load_node_file(running.deployment.site("St. Mary") / "node.toml")
     assert "the server does not know this site's key" in "".join(map(str, check_site(site)))
 
 
 def test_deploy_check_warns_of_a_superlink_without_the_proxy(running, tmp_path):
-    text = (running.deployment.site("north") / "SITE.toml").read_text()
+    text = (running.deployment.site("north") / "node.toml").read_text()
     shutil.copytree(running.deployment.site("north"), tmp_path / "north")
-    file = tmp_path / "north" / "SITE.toml"
+    file = tmp_path / "north" / "node.toml"
     file.write_text(text.replace(f":{running.outer}", f":{running.inner}"))
-    wrong = {each.about for each in check_site(load_site_file(file)) if not each.good}
+    wrong = {each.about for each in check_site(load_node_file(file)) if not each.good}
     assert {"control interface", "study"} <= wrong
 
 
@@ -259,7 +259,7 @@ def says(log: Path, *texts: str) -> bool:
 
 @needs_nginx
 def test_a_real_supernode_takes_part_through_the_proxy(running):
-    server = load_site_file(running.deployment.site("north") / "SITE.toml").server
+    server = load_node_file(running.deployment.site("north") / "node.toml").server
     link = running.folder / "superlink.log"
     before = link.read_text().count("Activated node_id")
     with supernode(running, "north", server) as log:

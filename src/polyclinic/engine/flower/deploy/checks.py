@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from importlib.metadata import version
 
-from polyclinic.config.site_file import SiteFile
+from polyclinic.config.node_file import NodeFile
 from polyclinic.data.tasks import TASKS, Task
 from polyclinic.engine.flower.commands import release
 from polyclinic.engine.flower.deploy.certificates import names_of
@@ -31,7 +31,7 @@ CONTROL = "/v1/control/"
 USE_THE_PROXY = "ask the coordinator to use the nginx.conf that `polyclinic deploy init` wrote"
 
 
-def check_site(site: SiteFile) -> Iterator[Finding]:
+def check_site(site: NodeFile) -> Iterator[Finding]:
     """Everything that must hold at a site before it trains, a line each, as soon as it is known."""
     installed = list(check_programs())
     yield from installed
@@ -47,7 +47,7 @@ def check_site(site: SiteFile) -> Iterator[Finding]:
     yield from check_data(site, task)
 
 
-def _server(site: SiteFile) -> tuple[list[Finding], Task | None]:
+def _server(site: NodeFile) -> tuple[list[Finding], Task | None]:
     """What was found about the server, and the task of its study where that can be known."""
     try:
         answer = ask(site.server, ADDRESS)
@@ -112,7 +112,7 @@ def _same_task(published: Published) -> Finding:
     return Finding("task", text)
 
 
-def _agreed(site: SiteFile, published: Published) -> Finding:
+def _agreed(site: NodeFile, published: Published) -> Finding:
     """That the study asks for nothing that the site's permissions would refuse."""
     allow = site.allow
     refused = [
@@ -126,5 +126,5 @@ def _agreed(site: SiteFile, published: Published) -> Finding:
             refused.append(f"{name} = {asked}, allowed are {allowed}")
     if refused:
         text = f"the study {published.study} asks for what is not allowed: {'; '.join(refused)}"
-        return Finding("permissions", text, "agree to it in [allow] of SITE.toml, or do not start")
+        return Finding("permissions", text, "agree to it in [allow] of node.toml, or do not start")
     return Finding("permissions", f"[allow] covers the study {published.study}")

@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 import httpx
 from cryptography import x509
 
-from polyclinic.config.site_file import ServerAddress
+from polyclinic.config.node_file import ServerAddress
 
 LONGEST_ANSWER = 65536
 SECONDS = 15.0

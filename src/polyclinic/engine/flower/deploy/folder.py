@@ -11,8 +11,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from polyclinic.config import Study, to_toml
+from polyclinic.config.node_file import split_address
 from polyclinic.config.printing import literal
-from polyclinic.config.site_file import split_address
 from polyclinic.data.tasks import Task
 from polyclinic.engine.flower.deploy.certificates import (
     Authority,
@@ -131,7 +131,7 @@ def _write_coordinator(
         "made_here": [name for name in fingerprints if (deployment.site(name) / "keys").exists()],
         "ends": certificate.not_valid_after_utc.date(),
     }
-    for file in ("COORDINATOR.toml", "nginx.conf", "polyclinic-server.service"):
+    for file in ("coordinator.toml", "nginx.conf", "polyclinic-server.service"):
         write_atomic(deployment.coordinator / file, _filled(file, about))
     write_atomic(deployment.coordinator / "study.toml", to_toml(study))
     write_atomic(deployment.folder / "README.md", _filled("coordinator.md", about))
@@ -151,7 +151,7 @@ def _write_site(study: Study, address: str, deployment: Deployment, name: str) -
         "fingerprint": fingerprint(deployment.public_key(name)),
     }
     copyfile(deployment.authority.certificate, _inside(folder / "certificates") / "ca.crt")
-    for file in ("SITE.toml", "polyclinic-site.service"):
+    for file in ("node.toml", "polyclinic-site.service"):
         write_atomic(folder / file, _filled(file, about))
     write_atomic(folder / "README.md", _filled("site.md", about))
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from polyclinic.config.site_file import ServerAddress
+from polyclinic.config.node_file import ServerAddress
 from polyclinic.engine.flower.deploy.contact import Unreachable, ask
 from polyclinic.engine.flower.deploy.finding import Finding
 from polyclinic.engine.flower.deploy.keys import public_half, read_key

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from polyclinic.config.site_file import SiteFile
+from polyclinic.config.node_file import NodeFile
 from polyclinic.data.check import SiteSummary, check_folder
 from polyclinic.data.errors import DataError, Findings, listed
 from polyclinic.data.folder import read_site
@@ -37,7 +37,7 @@ def check_programs() -> Iterator[Finding]:
     yield Finding("versions", f"{installed}, Python {platform.python_version()}")
 
 
-def check_quiet(site: SiteFile) -> Iterator[Finding]:
+def check_quiet(site: NodeFile) -> Iterator[Finding]:
     """That the SuperNode would start with telemetry, update check and run-time installs off."""
     given = commands.environment(site.state)
     loud = [name for name, value in commands.QUIET.items() if given.get(name) != value]
@@ -50,12 +50,14 @@ def check_quiet(site: SiteFile) -> Iterator[Finding]:
         yield Finding("quiet", text)
 
 
-def check_identity(site: SiteFile) -> Iterator[Finding]:
+def check_identity(site: NodeFile) -> Iterator[Finding]:
     """The site's key and the authority that it trusts."""
     server = site.server
     if server.key is None or server.ca is None:
         advice = "set server.ca and server.key and remove insecure, unless this is a trial"
-        yield Finding("encryption", "insecure = true: letters travel open, nobody is known", advice)
+        yield Finding(
+            "encryption", "insecure = true: messages travel open, nobody is known", advice
+        )
         return
     yield _key(server.key)
     try:
@@ -77,10 +79,10 @@ def validity(about: str, certificate: x509.Certificate, names: str = "") -> Find
     return Finding(about, until)
 
 
-def check_disk(site: SiteFile) -> Iterator[Finding]:
+def check_disk(site: NodeFile) -> Iterator[Finding]:
     """That the state folder can be written and has room."""
     folder = next(each for each in (site.state, *site.state.parents) if each.exists())
-    needed = site.allow.letter_megabytes * LETTERS_ON_DISK + SPARE_MEGABYTES
+    needed = site.allow.message_megabytes * LETTERS_ON_DISK + SPARE_MEGABYTES
     free = shutil.disk_usage(folder).free / 1e6
     text = f"{free / 1000:.1f} GB free for {site.state}, {needed / 1000:.1f} GB needed"
     if not folder.is_dir() or not os.access(folder, os.W_OK):
@@ -91,12 +93,12 @@ def check_disk(site: SiteFile) -> Iterator[Finding]:
         yield Finding("disk", text)
 
 
-def check_data(site: SiteFile, task: Task | None) -> Iterator[Finding]:
+def check_data(site: NodeFile, task: Task | None) -> Iterator[Finding]:
     """The data folder, by the same checks as `polyclinic data check`."""
     try:
         summary = check_folder(site.data, task)
     except DataError as error:
-        advice = f"correct `data` in SITE.toml; try: polyclinic data check {site.data}"
+        advice = f"correct `data` in node.toml; try: polyclinic data check {site.data}"
         yield Finding("data", "; ".join(error.mistakes), advice)
         return
     if len(summary.sites) != 1:
@@ -124,7 +126,7 @@ def _key(path: Path) -> Finding:
     return Finding("key", text)
 
 
-def _wrong_labels(site: SiteFile) -> list[str]:
+def _wrong_labels(site: NodeFile) -> list[str]:
     if site.labels is None:
         return []
     folder = read_site(site.data, site.name)
@@ -134,7 +136,7 @@ def _wrong_labels(site: SiteFile) -> list[str]:
     return findings.lines
 
 
-def _enough(site: SiteFile, found: SiteSummary, oddities: int) -> Finding:
+def _enough(site: NodeFile, found: SiteSummary, oddities: int) -> Finding:
     training = found.splits.get("train", found.cases)
     divided = "to train on" if found.splits else "not yet divided"
     text = f"cases: {found.cases}, {training} {divided}; oddities: {oddities}"

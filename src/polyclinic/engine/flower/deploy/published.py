@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from polyclinic.config import Study
 from polyclinic.data.tasks import Task
-from polyclinic.engine.flower.border import budgets
 from polyclinic.engine.flower.commands import release
+from polyclinic.engine.flower.policy import budgets
 from polyclinic.runs import write_atomic
 
 ADDRESS = "/polyclinic/study.json"

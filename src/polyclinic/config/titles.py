@@ -1,0 +1,79 @@
+"""The labels of methods: what they are called in tables and folders when nobody says."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from polyclinic.config.mistakes import Mistake
+from polyclinic.config.printing import literal
+from polyclinic.config.study import MethodChoice
+
+
+def default_title(pieces: Sequence[tuple[str, Any]], labels: str | None = None) -> str:
+    """A method and its finishing steps in one name: a class's title, or what it is called.
+
+    The labels that all sites train on follow, where the method has such.
+    """
+    names = [_title(thing) if isinstance(thing, type) else name for name, thing in pieces]
+    return " + ".join(names) + (f", {labels}" if labels else "")
+
+
+def told_apart(
+    choices: Mapping[str, MethodChoice], written: set[str], mistakes: list[Mistake]
+) -> Iterator[MethodChoice]:
+    """The choices by key; equal labels that nobody wrote get the settings that differ."""
+    titles = {key: _own_title(key, choices, written) for key in choices}
+    folders = [_folder(title) for title in titles.values()]
+    for key, title in titles.items():
+        if folders.count(_folder(title)) == 1:
+            yield choices[key].model_copy(update={"title": title})
+        else:
+            problem = "is the title of another method too, or names the same folder"
+            advice = "give each method a title of its own"
+            mistakes.append(Mistake(f"{key}.title", f"{problem}; {advice}", literal(title)))
+
+
+def _title(thing: type) -> str:
+    return getattr(thing, "title", "") or thing.__name__
+
+
+def _own_title(key: str, choices: Mapping[str, MethodChoice], written: set[str]) -> str:
+    title = choices[key].title
+    same = {
+        other: _flat(choice)
+        for other, choice in choices.items()
+        if _folder(choice.title) == _folder(title)
+    }
+    differences = _differences(same[key], list(same.values()))
+    return f"{title} ({differences})" if differences and not same.keys() & written else title
+
+
+def _folder(title: str) -> tuple[str, ...]:
+    """What is left of a title in the name of its folder: its words, whatever the case."""
+    kept = "".join(letter if letter.isalnum() or letter == "." else " " for letter in title)
+    return tuple(word for part in kept.casefold().split() if (word := part.strip(".")))
+
+
+def _differences(own: Mapping[str, Any], all_settings: list[dict[str, Any]]) -> str:
+    return ", ".join(
+        f"{name}={value if isinstance(value, str) else literal(value)}"
+        for name, value in own.items()
+        if any(settings.get(name) != value for settings in all_settings)
+    )
+
+
+def _flat(choice: MethodChoice) -> dict[str, Any]:
+    """All settings of a method and its finishing steps by dotted name."""
+    flat = dict(_flatten("", choice.settings))
+    for finish in choice.then:
+        flat |= _flatten(f"{finish.name}.", finish.settings)
+    return flat
+
+
+def _flatten(prefix: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if is_dataclass(value):
+            inner = {field.name: getattr(value, field.name) for field in fields(value)}
+            yield from _flatten(f"{prefix}{name}.", inner)
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,85 @@
+"""Cuts cases into train, val and test, a patient's cases always together."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyclinic.data.folder import CaseFiles
+from polyclinic.data.seeds import generator
+from polyclinic.data.site_files import SPLITS
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How to cut: train, val and test shares of the cases, or `folds` of which `fold` tests."""
+
+    ratio: tuple[float, float, float] = (0.7, 0.1, 0.2)
+    folds: int = 0
+    fold: int = 0
+    seed: int = 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What the kept file calls its splits: one column, or one for each fold."""
+        return tuple(f"fold{fold}" for fold in range(self.folds)) or ("split",)
+
+    @property
+    def validation(self) -> float:
+        """The share to validate on of what is not for testing."""
+        return self.ratio[1] / (self.ratio[0] + self.ratio[1])
+
+    def words(self, given: bool) -> str:
+        """How the cut was made, for the kept file; `given`: the site itself says train and test."""
+        if given:
+            return f"train and test as given; validation {self.validation:.3g}; seed {self.seed}"
+        if self.folds:
+            return f"{self.folds} folds; validation {self.validation:.3g}; seed {self.seed}"
+        return f"ratio {' '.join(f'{share:.3g}' for share in self.ratio)}; seed {self.seed}"
+
+
+def cut(cases: Sequence[CaseFiles], rule: Rule, site: str) -> list[dict[str, str]]:
+    """Case → split, for each of the rule's columns; the same for the same seed and site name.
+
+    Where cases have a split already, only validation cases are taken, from the train cases.
+    Raises ValueError where there are too few patients.
+    """
+    rng = generator(rule.seed, "split", site)
+    tested = {case.name for case in cases if case.split == "test"}
+    if tested:
+        return [_validated(cases, tested, rule, rng)]
+    if not rule.folds:
+        return [divide(cases, dict(zip(SPLITS, rule.ratio, strict=True)), rng)]
+    folds = divide(cases, {str(fold): 1 / rule.folds for fold in range(rule.folds)}, rng)
+    return [
+        _validated(cases, {name for name in folds if folds[name] == str(fold)}, rule, rng)
+        for fold in range(rule.folds)
+    ]
+
+
+def divide(
+    cases: Sequence[CaseFiles], shares: Mapping[str, float], rng: np.random.Generator
+) -> dict[str, str]:
+    """Case → part, each part as near to its share as patients allow and with at least one."""
+    parts = [part for part, share in shares.items() if share > 0]
+    sizes = Counter(case.patient for case in cases)
+    if len(sizes) < len(parts):
+        wanted = ", ".join(parts) if set(parts) <= set(SPLITS) else f"{len(parts)} folds"
+        found = "1 patient" if len(sizes) == 1 else f"{len(sizes)} patients"
+        raise ValueError(f"{found} cannot be divided into {wanted}")
+    wanting = {part: shares[part] * len(cases) for part in parts}
+    part_of: dict[str, str] = {}
+    for number, patient in enumerate(rng.permutation(sorted(sizes)).tolist()):
+        part = parts[number] if number < len(parts) else max(parts, key=wanting.__getitem__)
+        part_of[patient] = part
+        wanting[part] -= sizes[patient]
+    return {case.name: part_of[case.patient] for case in cases}
+
+
+def _validated(
+    cases: Sequence[CaseFiles], tested: set[str], rule: Rule, rng: np.random.Generator
+) -> dict[str, str]:
+    rest = [case for case in cases if case.name not in tested]
+    parts = divide(rest, {"train": 1 - rule.validation, "val": rule.validation}, rng)
+    return {case.name: parts.get(case.name, "test") for case in cases}

@@ -1,0 +1,170 @@
+"""A site's policy: what it agrees to, what may leave, and how much it is blurred before."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+
+from polyclinic.config import Study
+from polyclinic.config.node_file import Permissions, PrivacySettings
+from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.federation.message import Message
+from polyclinic.federation.method import DISCLOSED
+from polyclinic.federation.weights import Weights
+
+NOT_DISCLOSED = (
+    "private weights are to be disclosed to the other sites, to which this site has not agreed "
+    "(allow.disclose = true)"
+)
+
+
+class PolicyRefusal(ValueError):
+    """The site does not agree to what it is asked for; all reasons at once."""
+
+
+class Policy:
+    """What stands between a site and everybody else."""
+
+    def __init__(self, allow: Permissions, privacy: PrivacySettings | None, ledger: Ledger) -> None:
+        self.allow = allow
+        self.privacy = privacy
+        self.ledger = ledger
+
+    @property
+    def largest(self) -> int:
+        """The most bytes of a message."""
+        return int(self.allow.message_megabytes * 2**20)
+
+    def check_study(
+        self, study: Study, cases: int, leaving: Iterable[str], *, discloses: bool = False
+    ) -> None:
+        """Refuse a run that goes beyond what this site allows."""
+        (choice,) = study.method
+        refused = []
+        if not _fits(choice.name, self.allow.methods):
+            allowed = ", ".join(self.allow.methods)
+            refused.append(f"the method {choice.name} is not among those allowed ({allowed})")
+        settings = {
+            "training": dict(study.training),
+            **{piece.name: piece.settings for piece in (choice, *choice.then)},
+        }
+        for name, budget in budgets(settings):
+            most = getattr(self.allow, name.rpartition(".")[2])
+            if budget > most:
+                refused.append(f"{name} = {budget} is more than the {most} allowed")
+        if cases < self.allow.cases:
+            refused.append(
+                f"there are {cases} training cases, and at least {self.allow.cases}"
+                " are needed to take part"
+            )
+        refused += self._refused_parts(leaving)
+        if discloses:
+            refused += self._refused_disclosure()
+        _refuse(refused)
+
+    def check_message(self, message: Message) -> None:
+        """Refuse to let go what may not leave."""
+        refused = self._refused_parts(message.weights)
+        extras = dict.fromkeys(name.partition("/")[0] for name in message.extras)
+        if DISCLOSED in extras and not self.allow.disclose:
+            refused.append(NOT_DISCLOSED)
+        refused += [
+            f"the extra {name!r} may not leave; allowed are {', '.join(self.allow.extras)}"
+            for name in extras
+            if not _fits(name, self.allow.extras)
+        ]
+        if message.nbytes > self.largest:
+            megabytes = message.nbytes / 2**20
+            refused.append(
+                f"a message of {megabytes:.0f} MB is larger than the "
+                f"{self.allow.message_megabytes:g} MB allowed"
+            )
+        _refuse(refused)
+
+    def blurred(self, message: Message, received: Weights) -> tuple[Message, dict[str, float]]:
+        """The message as it leaves, clipped and with noise if set, and the facts for the ledger."""
+        if self.privacy is None or not (message.weights or message.extras):
+            return message, {}
+        self._refuse_unbounded(message, received)
+        change = message.weights.flat.cpu() - received.pick(message.weights.names).flat.cpu()
+        norm = float(change.double().norm())
+        change *= min(1.0, self.privacy.clip / max(norm, 1e-12))
+        # Not the study's seed: whoever knows that could take the noise away again.
+        rng = torch.Generator().manual_seed(secrets.randbits(63))
+        deviation = self.privacy.noise * self.privacy.clip
+        change += torch.randn(change.shape, generator=rng) * deviation
+        flat = received.pick(message.weights.names).flat.cpu() + change
+        facts = {"clip": self.privacy.clip, "noise": self.privacy.noise}
+        if self.privacy.noise:
+            facts["epsilon"] = self.ledger.epsilon(self.privacy.delta, self.privacy.noise)
+        numbers = {**message.numbers, **{n: facts[n] for n in ("epsilon",) if n in facts}}
+        weights = Weights(message.weights.layout, flat)
+        return replace(message, weights=weights, numbers=numbers), facts
+
+    def _refused_parts(self, names: Iterable[str]) -> list[str]:
+        parts = dict.fromkeys(name.partition(".")[0] for name in sorted(names))
+        return [
+            f"weights of the part {part!r} may not leave; allowed are {', '.join(self.allow.parts)}"
+            for part in parts
+            if not _fits(part, self.allow.parts)
+        ]
+
+    def _refused_disclosure(self) -> list[str]:
+        """Why this site's private weights may not leave it, told before anything is trained."""
+        refused = []
+        if not self.allow.disclose:
+            refused.append(NOT_DISCLOSED)
+        if not _fits(DISCLOSED, self.allow.extras):
+            allowed = ", ".join(self.allow.extras)
+            refused.append(
+                f"private weights are to be disclosed, and of extras only {allowed} may leave"
+            )
+        if self.privacy is not None:
+            refused.append(
+                "the method cannot run with privacy: private weights are to be disclosed, which "
+                "clipping does not bound"
+            )
+        return refused
+
+    def _refuse_unbounded(self, message: Message, received: Weights) -> None:
+        """Say why a method cannot be blurred: something in its messages has no bound."""
+        refused = []
+        if message.extras:
+            names = ", ".join(dict.fromkeys(name.partition("/")[0] for name in message.extras))
+            refused.append(
+                f"its messages carry more than an update of the weights ({names}), which clipping "
+                "does not bound"
+            )
+        updated = message.weights.names & received.names
+        if message.weights.layout != received.pick(updated).layout:
+            refused.append(
+                "it sends weights that are no update of weights received, so there is nothing to "
+                "clip"
+            )
+        _refuse([f"the method cannot run with privacy: {reason}" for reason in refused])
+
+
+def _fits(name: str, allowed: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in allowed)
+
+
+def budgets(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    """All settings called iterations or, where these do not overrule them, epochs."""
+    for key in ("iterations", "epochs"):
+        if isinstance(settings.get(key), int):
+            yield f"{prefix}{key}", settings[key]
+            break
+    for key, value in settings.items():
+        inner = vars(value) if is_dataclass(value) else value
+        if isinstance(inner, Mapping):
+            yield from budgets(inner, f"{prefix}{key}.")
+
+
+def _refuse(reasons: list[str]) -> None:
+    if reasons:
+        raise PolicyRefusal("; ".join(reasons))

@@ -1,0 +1,37 @@
+"""Where the replies of a round wait for each other: in files, so that memory holds none of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from safetensors.torch import save_file
+
+from polyclinic.engine.tensors import group, load_tensors, nested
+from polyclinic.federation.message import Message
+from polyclinic.federation.weights import Weights
+from polyclinic.runs import clear_errors
+
+
+class ReplyStore:
+    """A folder of replies; their tensors are pages of files, which the system drops at need."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def seat(self, site: str, message: Message) -> Message:
+        """The same message, read from a file; one on another device than the CPU stays there."""
+        if message.weights.flat.device.type != "cpu":
+            return message
+        file = self.folder / f"{site}.safetensors"
+        extras = {name: tensor.contiguous() for name, tensor in message.extras.items()}
+        with clear_errors(file):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            save_file(nested(weights={"flat": message.weights.flat}, extras=extras), file)
+        tensors, _ = load_tensors(file)
+        weights = Weights(message.weights.layout, tensors["weights/flat"])
+        return Message(weights, group(tensors, "extras"), message.numbers)
+
+    def clear(self) -> None:
+        """Send everybody home."""
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,175 @@
+"""The comparison table of a metric: methods by sites, as the papers print it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from polyclinic.evaluation.statistics import OVERALL, SeedSummary, Summary, across_seeds
+from polyclinic.report.measures import Measure, measure
+from polyclinic.report.reading import Comparison, MethodRuns
+
+Kind = Literal["site", "average", "deviation", "images"]
+Mark = Literal["best", "second", ""]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A site, or one of the summaries over them, for one region or for all of them."""
+
+    region: str
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number and, where one was taken, its standard deviation; NaN stands for none."""
+
+    value: float
+    spread: float = math.nan
+    mark: Mark = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The numbers of one method; the note says what is missing."""
+
+    title: str
+    note: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One metric of all methods."""
+
+    measure: Measure
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    over_seeds: bool
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """The regions in the order of their columns, and how many columns each has."""
+        names = [column.region for column in self.columns]
+        return [(name, names.count(name)) for name in dict.fromkeys(names)]
+
+
+def comparison_table(
+    comparison: Comparison, metric: str, regions: Sequence[str] | None = None
+) -> Table:
+    """Means per site and region, then their average, deviation and the mean over images.
+
+    With one seed a spread is that over cases; as soon as a method has several, over seeds.
+    """
+    columns = _columns(comparison, regions)
+    over_seeds = any(len(method.finished) > 1 for method in comparison.methods)
+    rows = [
+        Row(
+            method.title,
+            missing_seeds(method),
+            tuple(_cells(method, metric, columns, over_seeds)),
+        )
+        for method in comparison.methods
+    ]
+    how = measure(metric)
+    return Table(how, columns, _marked(rows, columns, how), over_seeds)
+
+
+def missing_seeds(method: MethodRuns) -> str:
+    """What a reader must know about a method that is not complete, or nothing."""
+    done, begun = len(method.finished), len(method.runs)
+    if done == begun:
+        return ""
+    return "unfinished" if begun == 1 else f"{done} of {begun} seeds"
+
+
+def _columns(comparison: Comparison, regions: Sequence[str] | None) -> tuple[Column, ...]:
+    shown = list(regions if regions is not None else comparison.regions)
+    columns = [
+        column
+        for region in shown
+        for column in [
+            *(Column(region, site, "site") for site in comparison.sites),
+            *_summary_columns(region),
+        ]
+    ]
+    if len(shown) > 1:
+        columns += _summary_columns(OVERALL)
+    return tuple(columns)
+
+
+def _summary_columns(region: str) -> list[Column]:
+    return [
+        Column(region, "Avg", "average"),
+        Column(region, "Std", "deviation"),
+        Column(region, "Images", "images"),
+    ]
+
+
+def _cells(
+    method: MethodRuns, metric: str, columns: tuple[Column, ...], over_seeds: bool
+) -> list[Cell]:
+    summaries = [run.summaries[metric] for run in method.finished if metric in run.summaries]
+    cells = []
+    for column in columns:
+        found = [regions[column.region] for regions in summaries if column.region in regions]
+        if not found:
+            cells.append(Cell(math.nan))
+        elif over_seeds:
+            cells.append(_cell_over_seeds(across_seeds(found), column))
+        else:
+            cells.append(_cell_over_cases(found[0], column))
+    return cells
+
+
+def _cell_over_cases(summary: Summary, column: Column) -> Cell:
+    if column.kind == "average":
+        return Cell(summary.over_sites.mean)
+    if column.kind == "deviation":
+        return Cell(summary.over_sites.std)
+    spread = summary.over_images if column.kind == "images" else summary.sites.get(column.name)
+    return Cell(spread.mean, spread.std) if spread else Cell(math.nan)
+
+
+def _cell_over_seeds(summary: SeedSummary, column: Column) -> Cell:
+    spread = {
+        "average": summary.over_sites,
+        "deviation": summary.std_over_sites,
+        "images": summary.over_images,
+        "site": summary.sites.get(column.name),
+    }[column.kind]
+    if spread is None:
+        return Cell(math.nan)
+    # A single seed has no spread, which is not the same as a spread of nought.
+    return Cell(spread.mean, spread.std if spread.count > 1 else math.nan)
+
+
+def _marked(rows: list[Row], columns: tuple[Column, ...], how: Measure) -> tuple[Row, ...]:
+    marks = [
+        _marks([row.cells[index].value for row in rows], column, how)
+        for index, column in enumerate(columns)
+    ]
+    return tuple(
+        replace(
+            row,
+            cells=tuple(
+                replace(cell, mark=marks[place][number]) for place, cell in enumerate(row.cells)
+            ),
+        )
+        for number, row in enumerate(rows)
+    )
+
+
+def _marks(values: list[float], column: Column, how: Measure) -> list[Mark]:
+    """Best and second best by the printed numbers, so that equal numbers are marked alike."""
+    printed = [float(how.text(value)) if math.isfinite(value) else math.nan for value in values]
+    present = {value for value in printed if not math.isnan(value)}
+    if how.better is None or sum(not math.isnan(value) for value in printed) < 2:
+        return [""] * len(values)
+    higher = how.better == "higher" and column.kind != "deviation"
+    places: dict[float, Mark] = dict(
+        zip(sorted(present, reverse=higher), ("best", "second"), strict=False)
+    )
+    return [places.get(value, "") for value in printed]

@@ -1,0 +1,163 @@
+"""What a run keeps for the figures of the report, and that it changes nothing."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from polyclinic.engine.inspection import CASES, DRAWN, PIXELS, embedded
+from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.states import SiteState
+from polyclinic.engine.study import assign, runs_of
+from polyclinic.federation.method import Method
+from polyclinic.methods import METHODS
+from polyclinic.runs import read_embeddings
+from tests.federations import equal
+
+NAME = "virtual-classes"
+PICTURES = "evaluation.pictures=true"
+
+
+@dataclass(frozen=True)
+class Looking(Method):
+    """FedAvg that says where it looks: at the bright half of an image, and at its upper half."""
+
+    def attention_maps(self, site, images):
+        upper = torch.zeros(len(images), 4, 4)
+        upper[:, :2] = 1
+        return {"bright": images.mean(1), "upper half": upper}
+
+
+@dataclass(frozen=True)
+class Remembering(METHODS["ditto"]):
+    """Ditto, whose model in use is not the network's own, with embeddings to show."""
+
+    shows_embeddings: ClassVar[bool] = True
+
+
+def an_opened_site(federation, **changes):
+    small = federation(task="fundus", **changes)
+    study = small.study(NAME)
+    (run,) = runs_of(study, small.folder / "runs")
+    data = small.data(study)
+    runner = SiteRunner(assign(run, data), torch.device("cpu"))
+    return runner.opened(runner.assignment.sites[0], data[0], None), data[0].test
+
+
+def test_a_run_keeps_embeddings_of_the_same_pixels_before_and_after(federation):
+    done = federation(task="fundus", rounds=2).run(NAME, PICTURES)
+    for site in done.folder.about().sites:
+        before, after = read_embeddings(done.folder.embeddings_path(site.name))
+        assert (before.moment, after.moment) == ("before", "after")
+        assert np.array_equal(before.classes, after.classes)
+        assert before.values.shape == after.values.shape == (len(before.classes), 2)
+        assert len(before.classes) <= PIXELS
+        assert set(before.classes) == {0, 1, 2}
+        assert not np.allclose(before.values, after.values)
+
+
+def test_embeddings_are_what_the_head_sees_at_pixels_of_the_classes_named(federation):
+    site, cases = an_opened_site(federation)
+    found = embedded("before", site, cases)
+    chosen = cases.select(range(min(CASES, len(cases))))
+    images = (chosen.images.float() - chosen.offset[:, None, None, None]) / chosen.scale[
+        :, None, None, None
+    ]
+    with torch.no_grad():
+        maps = site.net.eval().embed(images).double().movedim(1, 3)
+    for number in range(3):
+        there = maps[chosen.masks == number]
+        those = torch.from_numpy(found.values[found.classes == number])
+        distance = torch.cdist(those, there).amin(1)
+        assert distance.max() < 1e-5
+
+
+def test_every_class_has_its_share_of_the_pixels(federation):
+    site, cases = an_opened_site(federation)
+    _, counts = np.unique(embedded("before", site, cases).classes, return_counts=True)
+    assert counts.max() <= PIXELS // 3
+    assert counts.min() > 0
+
+
+def test_a_site_without_cases_has_no_embeddings(federation):
+    site, cases = an_opened_site(federation)
+    nothing = embedded("before", site, cases.select([]))
+    assert len(nothing.classes) == len(nothing.values) == 0
+
+
+def test_looking_inside_changes_no_weight_and_no_score(federation):
+    small = federation(rounds=2)
+    with_it, without = small.run(NAME, PICTURES), small.run(NAME)
+    for owner in ("server", *(site.name for site in without.folder.about().sites)):
+        assert equal(with_it.tensors(owner), without.tensors(owner))
+    assert with_it.folder.scores() == without.folder.scores()
+    assert not (without.folder.path / "embeddings").exists()
+
+
+def test_workers_keep_the_same_embeddings(federation):
+    small = federation(rounds=1)
+    alone, together = small.run(NAME, PICTURES), small.run(NAME, PICTURES, "engine.workers=2")
+    for site in alone.folder.about().sites:
+        files = [done.folder.embeddings_path(site.name).read_bytes() for done in (alone, together)]
+        assert files[0] == files[1]
+
+
+def test_embeddings_are_those_of_the_model_in_use(federation, monkeypatch):
+    monkeypatch.setitem(METHODS, "remembering", Remembering)
+    small = federation(rounds=2)
+    done = small.run("remembering", PICTURES)
+    data = small.data(done.run.study)
+    runner = SiteRunner(assign(done.run, data), torch.device("cpu"))
+    for info, its in zip(runner.assignment.sites, data, strict=True):
+        _, kept = read_embeddings(done.folder.embeddings_path(info.name))
+        site = runner.opened(info, its, SiteState(done.site(info.name), done.memory(info.name)))
+        idle = embedded("after", site, its.test)
+        with runner.assignment.method.in_use(site):
+            used = embedded("after", site, its.test)
+        np.testing.assert_allclose(kept.values, used.values, rtol=1e-4, atol=1e-5)
+        assert not np.allclose(kept.values, idle.values, rtol=1e-4, atol=1e-5)
+
+
+def test_methods_that_show_nothing_leave_no_files(federation):
+    done = federation(rounds=1).run("fedavg", PICTURES)
+    assert not (done.folder.path / "embeddings").exists()
+    assert not (done.folder.path / "attention").exists()
+
+
+def test_maps_of_attention_are_drawn_over_the_first_cases(federation, monkeypatch):
+    monkeypatch.setitem(METHODS, "looking", Looking)
+    done = federation(rounds=1).run("looking", PICTURES)
+    sites = done.folder.about().sites
+    for site in sites:
+        pictures = done.folder.attention_pictures(site.name)
+        others = {f"upper half, {other.name}" for other in sites if other != site}
+        assert {picture.name for picture in pictures} == {"bright", "upper half", *others}
+        assert len(pictures) == (2 + len(others)) * min(DRAWN, site.test)
+        upper = next(picture for picture in pictures if picture.name == "upper half")
+        with Image.open(upper.path) as image:
+            pixels = np.asarray(image).astype(float)
+        yellow = pixels[:, :, 0] - pixels[:, :, 2]
+        assert yellow[:64].mean() > yellow[-64:].mean() + 100
+
+
+@pytest.mark.parametrize("method", ["fedicra", "fedlppa"])
+def test_networks_of_other_methods_say_what_their_head_sees(federation, method):
+    small = federation(rounds=1, kinds=("scribble",))
+    study = small.study(method)
+    (run,) = runs_of(study, small.folder / "runs")
+    net = SiteRunner(assign(run, small.data(study)), torch.device("cpu")).net.eval()
+    images = torch.rand(2, 1, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(net.head(net.embed(images)), net(images))
+
+
+@pytest.mark.parametrize("method", ["fedlppa", "fedicra", "ditto"])
+def test_methods_with_settings_and_models_of_their_own_are_looked_at_without_harm(
+    federation, method
+):
+    quick = () if method == "ditto" else ("method.mixing.first_passes=1",)
+    done = federation(rounds=1, sites=2, kinds=("scribble",)).run(method, PICTURES, *quick)
+    assert done.folder.finished

@@ -1,0 +1,65 @@
+from pathlib import Path
+
+import torch
+
+from polyclinic.engine.reply_store import ReplyStore
+from polyclinic.federation.message import Message
+from polyclinic.federation.weights import Weights
+
+
+def message(size=8):
+    weights = Weights.pack({"w": torch.randn(size, 3, 3, 3), "b": torch.randn(size)})
+    extras = {
+        "drift": torch.randn(2, 4, 5, 5).to(memory_format=torch.channels_last),
+        "count": torch.arange(3),
+        "half": torch.randn(7).bfloat16(),
+    }
+    return Message(weights, extras, {"images": 12.0})
+
+
+def own_megabytes():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
+
+
+def test_a_seated_message_is_the_same_message(tmp_path):
+    sent = message()
+    seated = ReplyStore(tmp_path / "replies").seat("north", sent)
+
+    assert seated.weights.layout == sent.weights.layout
+    assert seated.weights.flat.equal(sent.weights.flat)
+    assert seated.extras.keys() == sent.extras.keys()
+    assert all(seated.extras[name].equal(sent.extras[name]) for name in sent.extras)
+    assert {t.dtype for t in seated.extras.values()} == {t.dtype for t in sent.extras.values()}
+    assert seated.numbers == sent.numbers
+
+
+def test_an_empty_message_can_wait_too(tmp_path):
+    seated = ReplyStore(tmp_path).seat("north", Message())
+
+    assert len(seated.weights) == 0
+    assert seated.extras == {}
+
+
+def test_a_message_outlives_the_clearing_of_the_room(tmp_path):
+    room, sent = ReplyStore(tmp_path / "replies"), message()
+    seated = room.seat("north", sent)
+    room.clear()
+
+    assert not room.folder.exists()
+    assert seated.weights.flat.equal(sent.weights.flat)
+
+
+def test_seated_messages_take_no_memory_of_the_process(tmp_path):
+    room, before = ReplyStore(tmp_path), own_megabytes()
+    seated = [room.seat(str(site), message(100_000)) for site in range(20)]  # 10.7 MB each
+
+    assert sum(waiting.weights.flat.sum() for waiting in seated).isfinite()
+    assert own_megabytes() - before < 60
+
+
+def test_a_message_on_another_device_stays_where_it_is(tmp_path):
+    weights = Weights.pack({"w": torch.empty(3, device="meta")})
+    sent = Message(weights)
+
+    assert ReplyStore(tmp_path).seat("north", sent) is sent

@@ -1,0 +1,162 @@
+import math
+
+import numpy as np
+import pytest
+
+from polyclinic.evaluation.statistics import OVERALL
+from polyclinic.report.reading import read_runs
+from polyclinic.report.score_tables import comparison_table
+from polyclinic.runs import Finished, RunFolder, Score
+from tests.report.invented import write_run
+
+
+def write_scores(root, title, values, *, seed=0, metric="dice", region="disc"):
+    """A finished run whose only test scores are these: site → values of its cases."""
+    run = write_run(root, title, seed=seed, sites=tuple(values), regions=("disc",), stop=1, cases=2)
+    run.append_scores(
+        Score(1, "test", site, f"c{index}", region, metric, value)
+        for site, cases in values.items()
+        for index, value in enumerate(cases)
+    )
+    run.finish(Finished(chosen_round=1, seconds=1))
+    return run
+
+
+def table_of(root, metric="dice"):
+    return comparison_table(read_runs([root / "demo"]), metric)
+
+
+def column(table, name, region=None):
+    index = next(
+        index
+        for index, each in enumerate(table.columns)
+        if each.name == name and region in (None, each.region)
+    )
+    return {row.title: row.cells[index] for row in table.rows}
+
+
+def test_with_one_seed_the_numbers_are_those_computed_by_hand(tmp_path):
+    write_scores(tmp_path, "A", {"alpha": [0.5, 0.7], "beta": [0.9, 0.9, 0.9, 0.9]})
+    table = table_of(tmp_path)
+    assert [each.name for each in table.columns] == ["alpha", "beta", "Avg", "Std", "Images"]
+    alpha, beta, average, deviation, images = table.rows[0].cells
+    assert (alpha.value, alpha.spread) == pytest.approx((0.6, 0.1))
+    assert (beta.value, beta.spread) == pytest.approx((0.9, 0.0))
+    assert average.value == pytest.approx(0.75)
+    assert deviation.value == pytest.approx(0.15)
+    assert images.value == pytest.approx((0.5 + 0.7 + 4 * 0.9) / 6)
+    assert images.spread == pytest.approx(np.std([0.5, 0.7, 0.9, 0.9, 0.9, 0.9]))
+    assert math.isnan(average.spread)
+    assert not table.over_seeds
+
+
+def test_with_several_seeds_every_spread_is_over_seeds(tmp_path):
+    write_scores(tmp_path, "A", {"alpha": [0.5, 0.7], "beta": [0.9]}, seed=0)
+    write_scores(tmp_path, "A", {"alpha": [0.6, 1.0], "beta": [0.7]}, seed=1)
+    table = table_of(tmp_path)
+    alpha, beta, average, deviation, images = table.rows[0].cells
+    assert table.over_seeds
+    assert (alpha.value, alpha.spread) == pytest.approx((0.7, 0.1))
+    assert (beta.value, beta.spread) == pytest.approx((0.8, 0.1))
+    assert (average.value, average.spread) == pytest.approx((0.75, 0.0))
+    assert (deviation.value, deviation.spread) == pytest.approx((0.1, 0.05))
+    means = [2.1 / 3, 2.3 / 3]
+    assert (images.value, images.spread) == pytest.approx((np.mean(means), np.std(means)))
+
+
+def test_a_method_with_one_seed_among_others_with_several_has_no_spread(tmp_path):
+    write_scores(tmp_path, "A", {"alpha": [0.5]}, seed=0)
+    write_scores(tmp_path, "A", {"alpha": [0.7]}, seed=1)
+    write_scores(tmp_path, "B", {"alpha": [0.5, 0.9]}, seed=0)
+    alpha = column(table_of(tmp_path), "alpha")
+    assert alpha["A"].spread == pytest.approx(0.1)
+    assert math.isnan(alpha["B"].spread)
+
+
+def test_several_regions_come_one_after_the_other_and_then_together(study):
+    table = comparison_table(read_runs([study]), "dice")
+    assert table.groups == [("disc", 7), ("cup", 7), (OVERALL, 3)]
+    for row in range(2):
+        means = [
+            column(table, "Avg", region)[table.rows[row].title].value
+            for region in ("disc", "cup", OVERALL)
+        ]
+        assert means[2] == pytest.approx((means[0] + means[1]) / 2)
+
+
+def marks(root, metric, values):
+    for title, value in values.items():
+        write_scores(root, title, {"alpha": [value]}, metric=metric)
+    return {title: cell.mark for title, cell in column(table_of(root, metric), "alpha").items()}
+
+
+def test_the_highest_dice_is_best(tmp_path):
+    assert marks(tmp_path, "dice", {"A": 0.5, "B": 0.7, "C": 0.6, "D": 0.1}) == {
+        "A": "", "B": "best", "C": "second", "D": "",
+    }  # fmt: skip
+
+
+def test_the_lowest_distance_is_best(tmp_path):
+    assert marks(tmp_path, "hd95", {"A": 5, "B": 7, "C": 1}) == {
+        "A": "second", "B": "", "C": "best",
+    }  # fmt: skip
+
+
+def test_methods_that_print_alike_are_marked_alike(tmp_path):
+    values = {"A": 0.70001, "B": 0.69999, "C": 0.61, "D": 0.61, "E": 0.5}
+    assert marks(tmp_path, "dice", values) == {
+        "A": "best", "B": "best", "C": "second", "D": "second", "E": "",
+    }  # fmt: skip
+
+
+def test_a_single_method_is_not_marked(tmp_path):
+    assert marks(tmp_path, "dice", {"A": 0.5}) == {"A": ""}
+
+
+def test_a_metric_of_another_version_is_shown_and_not_marked(tmp_path):
+    assert marks(tmp_path, "boundary", {"A": 0.5, "B": 0.7}) == {"A": "", "B": ""}
+
+
+def test_the_smaller_deviation_over_sites_is_best_whatever_the_metric(tmp_path):
+    write_scores(tmp_path, "Even", {"alpha": [0.5], "beta": [0.5]})
+    write_scores(tmp_path, "Uneven", {"alpha": [0.6], "beta": [0.9]})
+    deviation = column(table_of(tmp_path), "Std")
+    assert {title: cell.mark for title, cell in deviation.items()} == {
+        "Even": "best",
+        "Uneven": "second",
+    }
+
+
+def test_an_unfinished_method_has_no_numbers_and_takes_no_mark(tmp_path):
+    write_scores(tmp_path, "A", {"alpha": [0.5]})
+    write_scores(tmp_path, "B", {"alpha": [0.4]})
+    (write_scores(tmp_path, "C", {"alpha": [0.9]}).path / "finished.json").unlink()
+    table = table_of(tmp_path)
+    alpha = column(table, "alpha")
+    assert (alpha["A"].mark, alpha["B"].mark, alpha["C"].mark) == ("best", "second", "")
+    assert math.isnan(alpha["C"].value)
+    assert [row.note for row in table.rows] == ["", "", "unfinished"]
+
+
+def test_a_method_with_a_seed_missing_says_so(tmp_path):
+    write_scores(tmp_path, "A", {"alpha": [0.5]}, seed=0)
+    unfinished = write_scores(tmp_path, "A", {"alpha": [0.9]}, seed=1)
+    (unfinished.path / "finished.json").unlink()
+    table = table_of(tmp_path)
+    assert table.rows[0].note == "1 of 2 seeds"
+    assert column(table, "alpha")["A"].value == 0.5
+
+
+def test_a_site_that_only_some_runs_have_is_left_empty_in_the_others(tmp_path):
+    write_scores(tmp_path, "A", {"alpha": [0.5], "beta": [0.6]})
+    write_scores(tmp_path, "B", {"alpha": [0.4]})
+    beta = column(table_of(tmp_path), "beta")
+    assert math.isnan(beta["B"].value)
+    assert beta["A"].mark == ""
+
+
+def test_run_folders_are_not_changed_by_reading(study):
+    run = RunFolder(next(study.glob("*/seed-0")))
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+    comparison_table(read_runs([study]), "dice")
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
