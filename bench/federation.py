@@ -9,12 +9,13 @@ from time import perf_counter
 import torch
 
 from bench import Ratio
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config import AugmentationSettings, DataSettings, load_study
 from polyclinic.data.batches import batches
 from polyclinic.data.load import load_federation
 from polyclinic.engine.local import prepare
 from polyclinic.engine.loop import RoundDone
-from polyclinic.engine.study import TABLES, perform, runs_of, task_of
+from polyclinic.engine.study import perform, runs_of
 from polyclinic.losses.supervised import segmentation_loss
 from polyclinic.networks import NETWORKS
 
@@ -66,8 +67,8 @@ def rounds(folder: Path, resolution: int, *, workers: int, threads: int) -> Iter
     file = folder / "bench.toml"
     file.write_text(STUDY.replace("RESOLUTION", str(resolution)))
     changes = [f"engine.workers={workers}", f"engine.threads={threads}"]
-    study = load_study(file, changes, TABLES)
-    data = load_federation(task_of(study), study.data, study.site, splits_folder=None)
+    study = load_study(file, changes, BUILT_IN)
+    data = load_federation(study.task.built, study.data, study.site, splits_folder=None)
     for event in perform(runs_of(study, folder)[0], data):
         if isinstance(event, RoundDone) and event.round > 0:
             yield
@@ -78,7 +79,7 @@ def bare_steps(resolution: int) -> Iterator[None]:
     prepare(2)
     net = NETWORKS["unet"](channels=1, classes=2).to(memory_format=torch.channels_last).train()
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, fused=True)
-    task = TABLES.task["octa"].with_resolution(resolution)
+    task = BUILT_IN.task["octa"].with_resolution(resolution)
     site, *_ = load_federation(task, DataSettings(), (), splits_folder=None)
     made = list(
         batches(

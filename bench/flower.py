@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 from bench import Ratio
 from bench.ray_side import simulated
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config import Study, load_study
 from polyclinic.config.node_file import load_node_file
 from polyclinic.data.drawing import write_drawn_site
@@ -25,7 +26,6 @@ from polyclinic.engine.flower.payload import Payload
 from polyclinic.engine.flower.processes import free_port, socket_path
 from polyclinic.engine.flower.protocol import Hello
 from polyclinic.engine.flower.site_app import consult
-from polyclinic.engine.study import TABLES
 from polyclinic.runs import RunFolder, find_runs
 
 POLYCLINIC = str(Path(sys.executable).with_name("polyclinic"))
@@ -35,12 +35,13 @@ ROUNDS = 2
 AT_ONCE = 8  # sites that work at the same time: more starve Flower itself on two cores
 COLD = """
 import sys
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config.node_file import load_node_file
 from polyclinic.engine.flower.site_service import SiteService
 from polyclinic.engine.flower.payload import Payload
 from pathlib import Path
 payload = Payload.read(open(sys.argv[2], "rb"))
-assert "answer" in SiteService(load_node_file(sys.argv[1])).answer(payload).about
+assert "answer" in SiteService(load_node_file(sys.argv[1]), BUILT_IN).answer(payload).about
 """
 WARM = """
 import sys
@@ -166,7 +167,7 @@ def prepared(folder: Path, sites: int, port: int) -> tuple[Study, list[Path]]:
         f'[evaluation]\nevery = 0\nchoose = "last"\npictures = false\n{listed}'
         f'[engine]\nname = "flower"\nat_once = {AT_ONCE}\n'
     )
-    return load_study(folder / "study.toml", [], TABLES), files
+    return load_study(folder / "study.toml", [], BUILT_IN), files
 
 
 @contextmanager

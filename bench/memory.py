@@ -24,16 +24,17 @@ def peak(sites: int) -> float:
 
 def simulate(sites: int) -> float:
     """The most memory seen after any event of a short study."""
+    from polyclinic.catalog import BUILT_IN
     from polyclinic.config import DataSettings, load_study
     from polyclinic.data.load import load_federation
-    from polyclinic.engine.study import TABLES, perform, runs_of, task_of
+    from polyclinic.engine.study import perform, runs_of
 
     with TemporaryDirectory() as folder:
         file = Path(folder, "memory.toml")
         file.write_text('task = { name = "octa", resolution = 64 }\nmethod = "fedbn"\n')
         changes = ["federation.rounds=2", "training.iterations=1", "evaluation.every=0"]
-        study = load_study(file, [*changes, "evaluation.pictures=false"], TABLES)
-        data = load_federation(task_of(study), DataSettings(), (), splits_folder=None)
+        study = load_study(file, [*changes, "evaluation.pictures=false"], BUILT_IN)
+        data = load_federation(study.task.built, DataSettings(), (), splits_folder=None)
         many = [replace(data[n % len(data)], name=f"site-{n}") for n in range(sites)]
         return max(megabytes() for _ in perform(runs_of(study, Path(folder))[0], many))
 

@@ -73,12 +73,13 @@ def place(study):
     from pathlib import Path
     from polyclinic.config import load_study
     from polyclinic.data.load import load_federation
-    from polyclinic.engine.study import TABLES, assign, runs_of, task_of
+    from polyclinic.catalog import BUILT_IN
+    from polyclinic.engine.study import assign, runs_of
     from polyclinic.engine.site_runner import SiteRunner
 
     torch.set_num_threads(1)
-    study = load_study(study, [], TABLES)
-    data = load_federation(task_of(study), study.data, study.site)
+    study = load_study(study, [], BUILT_IN)
+    data = load_federation(study.task.built, study.data, study.site)
     (run,) = runs_of(study, Path("unused"))
     return SiteRunner(assign(run, data), torch.device("cpu")), data
 

@@ -12,10 +12,10 @@ import sysconfig
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
 from polyclinic.data.drawing import write_drawn_site
 from polyclinic.engine.flower.processes import free_port
-from polyclinic.engine.study import TABLES, task_of
 
 POLYCLINIC = str(Path(sysconfig.get_path("scripts")) / "polyclinic")
 STUDY = Path("studies/federation.toml")
@@ -24,7 +24,7 @@ FOLDER = Path("runs/federation-demo")
 
 def main() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
-    study = load_study(STUDY, [], TABLES)
+    study = load_study(STUDY, [], BUILT_IN)
     deployment, port = FOLDER / "deployment", free_port()
     address = f"127.0.0.1:{port}"
     polyclinic("deploy", "init", STUDY, "--address", address, "--to", deployment)
@@ -32,7 +32,7 @@ def main() -> None:
     names = [site.name for site in study.site]
     for name in names:
         folder = deployment / "sites" / name
-        task = task_of(study)
+        task = study.task.built
         write_drawn_site(folder / "data", task.name, name, resolution=task.resolution)
         change(folder / "node.toml", "threads = 0", "threads = 1")
     with ExitStack() as stack:

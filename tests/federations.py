@@ -9,12 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config import DataSettings, SiteSettings, Study, load_study
 from polyclinic.data import synthetic
 from polyclinic.data.cases import SiteData
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
-from polyclinic.engine.study import TABLES, Run, perform, runs_of
+from polyclinic.engine.study import Run, perform, runs_of
 from polyclinic.engine.tensors import load_tensors
 
 NEEDS = {
@@ -67,7 +68,7 @@ class Federation:
             f'name = "{name}"\ntask = "octa"\n[network]\nname = "unet"\n'
             f'[method]\nname = "{method}"\n' + (f"then = [{then}]\n" if then else "") + self.extra
         )
-        return load_study(file, [*self.base, *NEEDS.get(method, ()), *overrides], TABLES)
+        return load_study(file, [*self.base, *NEEDS.get(method, ()), *overrides], BUILT_IN)
 
     def run(
         self, method: str = "fedavg", *overrides: str, name: str | None = None, then: str = ""

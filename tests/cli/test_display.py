@@ -3,10 +3,11 @@ import io
 import pytest
 from rich.console import Console
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.cli import display
 from polyclinic.config import load_study
 from polyclinic.engine.loop import RoundDone, Scored
-from polyclinic.engine.study import TABLES, runs_of
+from polyclinic.engine.study import runs_of
 from polyclinic.runs import RoundLine
 
 STUDY = """
@@ -31,7 +32,7 @@ def shown(tmp_path, monkeypatch):
     def show(engine, terminal):
         file = tmp_path / "study.toml"
         file.write_text(STUDY.format(engine=engine))
-        study = load_study(file, [], TABLES)
+        study = load_study(file, [], BUILT_IN)
         (run,) = runs_of(study, tmp_path)
         out = io.StringIO()
         console = Console(file=out, force_terminal=terminal, width=160, legacy_windows=False)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from polyclinic.config import ConfigError, Mistake
-from polyclinic.config.mistakes import nearest
+from polyclinic.config.mistakes import did_you_mean, nearest
 from tests.config.example import load
 
 
@@ -80,6 +80,11 @@ def test_the_nearest_name_ignores_case_and_may_be_none():
     assert nearest("FEDPROX", ["fedavg", "FedProx"]) == "FedProx"
     assert nearest("zzz", ["fedavg"]) == ""
     assert nearest(3, []) == ""
+
+
+def test_an_error_can_end_with_the_nearest_name():
+    assert did_you_mean("trian", ["train", "test"]) == '; did you mean "train"?'
+    assert did_you_mean("zzz", ["train"]) == ""
 
 
 def test_an_error_survives_the_way_between_processes():

@@ -60,6 +60,7 @@ def test_the_defaults_are_those_of_the_documentation(write):
         "extras": ("*",),
         "disclose": False,
         "methods": ("*",),
+        "packages": (),
         "cases": 5,
         "message_megabytes": 500,
     }

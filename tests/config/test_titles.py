@@ -13,9 +13,9 @@ def test_a_label_is_made_of_the_names_of_the_classes(tmp_path):
 
 
 def test_a_method_with_a_title_is_called_by_it():
-    pieces = [("fc-pflfe", METHODS["fc-pflfe"]), ("finetune", FINISHING_STEPS["finetune"])]
+    pieces = [METHODS["fc-pflfe"](), FINISHING_STEPS["finetune"]()]
     assert default_title(pieces) == "FC-pFLFE + FineTune"
-    assert default_title([("pflfe", METHODS["pflfe"])]) == "pFLFE"
+    assert default_title([METHODS["pflfe"]()]) == "pFLFE"
 
 
 def test_equal_labels_are_told_apart_by_the_settings_that_differ(tmp_path):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from polyclinic.data.errors import DataError, Findings, listed, nearest, refuse
+from polyclinic.data.errors import DataError, Findings, listed, refuse
 
 
 def test_all_mistakes_are_said_at_once():
@@ -33,8 +33,3 @@ def test_findings_name_site_and_file():
 def test_long_lists_are_cut_short():
     assert listed(["a", "b"]) == "a, b"
     assert listed(list("abcdefg"), most=3) == "a, b, c and 4 more"
-
-
-def test_the_nearest_name_is_offered():
-    assert nearest("trian", ["train", "test"]) == '; did you mean "train"?'
-    assert nearest("zzz", ["train"]) == ""

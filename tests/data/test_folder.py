@@ -94,11 +94,11 @@ def test_every_mistake_of_a_site_is_found_at_once(tmp_path):
     (folder / "images" / "notes.txt").write_text("hello")
     (folder / "images" / ".DS_Store").write_text("")
     (folder / "images" / "Thumbs.db").write_text("")
-    (folder / "site.toml").write_text('task = "fundsu"')
+    (folder / "site.toml").write_text('tsak = "fundus"')
 
     assert set(read_site(folder).mistakes) == {
-        'site alpha, site.toml: no task "fundsu" (allowed: fundus, octa, polyp, prostate); '
-        'did you mean "fundus"?',
+        'site alpha, site.toml: no key "tsak" (allowed: name, task, labels, spacing); '
+        'did you mean "task"?',
         "site alpha, images/notes.txt: is of no known type; known are .png, .jpg, .jpeg, .tif, "
         ".tiff, .npy, .h5, .hdf5",
         "site alpha, images/03.png: is a second file of case 03",

@@ -2,7 +2,8 @@ import pickle
 
 import pytest
 
-from polyclinic.data.tasks import TASKS
+from polyclinic.data.errors import DataError
+from polyclinic.data.tasks import TASKS, task_called
 
 
 def test_the_four_tasks_have_the_papers_resolutions_and_channels():
@@ -35,9 +36,9 @@ def test_another_resolution_changes_nothing_else():
     assert task.with_resolution(256) == TASKS["octa"]
 
 
-@pytest.mark.parametrize("resolution", [100, 8, 0, -16])
-def test_a_resolution_not_divisible_by_16_is_refused_with_the_next_ones(resolution):
-    with pytest.raises(ValueError, match=r"fundus: resolution must be divisible by 16, got .*try"):
+@pytest.mark.parametrize("resolution", [0, -16])
+def test_a_resolution_without_pixels_is_refused(resolution):
+    with pytest.raises(ValueError, match=r"fundus: resolution must be above 0, got"):
         TASKS["fundus"].with_resolution(resolution)
 
 
@@ -46,3 +47,9 @@ def test_a_task_goes_to_other_processes_and_into_tables():
 
     assert pickle.loads(pickle.dumps(task)) == task
     assert {task: 1}[task] == 1
+
+
+def test_an_unknown_task_is_refused_with_the_nearest():
+    assert task_called("octa") is TASKS["octa"]
+    with pytest.raises(DataError, match=r'no task "fundsu" \(allowed: fundus, .*"fundus"\?'):
+        task_called("fundsu")

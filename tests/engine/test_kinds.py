@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
 from polyclinic.engine.loop import Scored
-from polyclinic.engine.study import TABLES, load_data, perform, runs_of
+from polyclinic.engine.study import load_data, perform, runs_of
 from polyclinic.runs import RoundLine
 from polyclinic.weak import KINDS
 
@@ -29,7 +30,7 @@ def study(folder, labels, resolution, rounds, data=""):
         "evaluation.metrics=['dice']",
         "engine.threads=1",
     ]
-    return load_study(file, changes, TABLES)
+    return load_study(file, changes, BUILT_IN)
 
 
 def results(made, labels, folder):

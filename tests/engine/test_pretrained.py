@@ -4,10 +4,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.cli.display import watching
 from polyclinic.config import load_study
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.study import TABLES, assign, load_data, run_study, runs_of
+from polyclinic.engine.study import assign, load_data, run_study, runs_of
 from polyclinic.networks import PretrainedError, UNet
 
 DEVICE = torch.device("cpu")
@@ -52,7 +53,7 @@ def net():
 
 @pytest.mark.parametrize("method", ["fedavg", "fedrep"])
 def test_shared_and_private_weights_start_from_the_file(study, tensors, tmp_path, method):
-    settings = load_study(study, [f"method={method}"], TABLES)
+    settings = load_study(study, [f"method={method}"], BUILT_IN)
     (run,) = runs_of(settings, tmp_path)
     runner = SiteRunner(assign(run, load_data(settings, None, splits_folder=None)), DEVICE)
     assert set(runner.initial) == set(tensors)
@@ -62,7 +63,7 @@ def test_shared_and_private_weights_start_from_the_file(study, tensors, tmp_path
 def test_without_a_file_the_seed_alone_decides(study, tensors, tmp_path):
     text = study.read_text().replace('pretrained = "start.safetensors"', "")
     study.write_text(text)
-    settings = load_study(study, [], TABLES)
+    settings = load_study(study, [], BUILT_IN)
     (run,) = runs_of(settings, tmp_path)
     runner = SiteRunner(assign(run, load_data(settings, None, splits_folder=None)), DEVICE)
     assert runner.pretrained == ""
@@ -70,7 +71,7 @@ def test_without_a_file_the_seed_alone_decides(study, tensors, tmp_path):
 
 
 def test_the_run_and_the_terminal_tell_once_what_was_taken_up(study, tensors, tmp_path, capsys):
-    settings = load_study(study, ["seeds=[0, 1]"], TABLES)
+    settings = load_study(study, ["seeds=[0, 1]"], BUILT_IN)
     with watching(settings) as watch:
         done = run_study(settings, tmp_path / "runs", watch=watch)
     expected = f"start.safetensors: {len(tensors)} of {len(tensors)} tensors of the network"
@@ -81,7 +82,7 @@ def test_the_run_and_the_terminal_tell_once_what_was_taken_up(study, tensors, tm
 
 def test_a_file_that_does_not_fit_stops_the_study_before_it_begins(study, tmp_path):
     save_file({"nothing": torch.ones(1)}, tmp_path / "start.safetensors")
-    settings = load_study(study, [], TABLES)
+    settings = load_study(study, [], BUILT_IN)
     with pytest.raises(PretrainedError, match="fits network 'unet'"):
         run_study(settings, tmp_path / "runs", watch=lambda run, event: None)
     assert not runs_of(settings, tmp_path / "runs")[0].folder.exists

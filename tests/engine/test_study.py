@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
 from polyclinic.engine.loop import RoundDone, Scored
-from polyclinic.engine.study import TABLES, perform, run_study, runs_of
+from polyclinic.engine.study import perform, run_study, runs_of
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.federation.site import TrainingFailed
 from polyclinic.methods import METHODS
@@ -57,7 +58,7 @@ def silent(run, event):
 
 def test_a_study_runs_every_method_and_leaves_complete_folders(small, tmp_path):
     events = []
-    study = load_study(small, ["seeds=[0, 1]"], TABLES)
+    study = load_study(small, ["seeds=[0, 1]"], BUILT_IN)
     runs = run_study(study, tmp_path / "runs", watch=lambda run, event: events.append(event))
     assert [(run.choice.name, run.seed) for run in runs] == [
         ("fedavg", 0),
@@ -81,7 +82,7 @@ def test_a_study_runs_every_method_and_leaves_complete_folders(small, tmp_path):
 
 
 def test_an_earlier_run_is_never_overwritten_unasked(small, tmp_path):
-    study = load_study(small, [], TABLES)
+    study = load_study(small, [], BUILT_IN)
     run_study(study, tmp_path / "runs", watch=silent)
     with pytest.raises(RunError, match=r"already holds a run(.|\n)*already holds(.|\n)*--resume"):
         run_study(study, tmp_path / "runs", watch=silent)
@@ -93,16 +94,16 @@ def test_an_earlier_run_is_never_overwritten_unasked(small, tmp_path):
 
 
 def test_resuming_with_other_settings_is_refused(small, tmp_path):
-    run_study(load_study(small, [], TABLES), tmp_path / "runs", watch=silent)
-    changed = load_study(small, ["training.batch=2"], TABLES)
+    run_study(load_study(small, [], BUILT_IN), tmp_path / "runs", watch=silent)
+    changed = load_study(small, ["training.batch=2"], BUILT_IN)
     told = r"other settings:\n  training.batch was \d+, is 2\n(.|\n)*--fresh"
     with pytest.raises(RunError, match=told):
         run_study(changed, tmp_path / "runs", resume=True, watch=silent)
 
 
 def test_a_run_may_go_on_with_more_workers(small, tmp_path):
-    run_study(load_study(small, [], TABLES), tmp_path / "runs", watch=silent)
-    faster = load_study(small, ["engine.workers=2"], TABLES)
+    run_study(load_study(small, [], BUILT_IN), tmp_path / "runs", watch=silent)
+    faster = load_study(small, ["engine.workers=2"], BUILT_IN)
     run_study(faster, tmp_path / "runs", resume=True, watch=silent)
 
 
@@ -118,10 +119,10 @@ def test_the_best_round_needs_validation_cases(small, tmp_path):
         Image.fromarray(pixels).save(sites / "images" / f"{number}.png")
         Image.fromarray((pixels > 128).astype(np.uint8)).save(sites / "masks" / f"{number}.png")
     small.write_text(SMALL.replace("size = 0.1", 'source = "sites"\nsplit = [0.5, 0.0, 0.5]'))
-    study = load_study(small, [], TABLES)
+    study = load_study(small, [], BUILT_IN)
     with pytest.raises(RunError, match="needs validation cases"):
         run_study(study, tmp_path / "runs", watch=silent)
-    last = load_study(small, ["evaluation.choose=last"], TABLES)
+    last = load_study(small, ["evaluation.choose=last"], BUILT_IN)
     run_study(last, tmp_path / "runs", watch=silent)
 
 
@@ -248,7 +249,7 @@ def test_a_killed_process_loses_at_most_the_round_under_way(small, tmp_path, how
         assert "--resume" in said
     kept = int(load_tensors(folder.path / "checkpoint" / "server.safetensors")[1]["round"])
     assert kept >= 0
-    study = load_study(small, long[1::2][:1], TABLES)
+    study = load_study(small, long[1::2][:1], BUILT_IN)
     events = []
     run_study(study, tmp_path / "runs", resume=True, watch=lambda _, event: events.append(event))
     done = [event.round for event in events if isinstance(event, RoundDone)]

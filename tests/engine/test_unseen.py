@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.data.cases import with_masks
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
@@ -32,7 +33,7 @@ def stranger():
 
 
 def tried(done, stranger, **settings):
-    return try_models(done.folder, stranger, CPU, iterations=2, **settings)
+    return try_models(finished_run(done.folder, BUILT_IN), stranger, CPU, iterations=2, **settings)
 
 
 def by_model(rows):
@@ -183,6 +184,6 @@ def test_what_cannot_be_tried_is_said(federation, stranger, tmp_path):
     name = done.folder.about().sites[0].name
     done.folder.weights_path(name).unlink()
     with pytest.raises(RunError, match=f"lacks the models of {name}: across hospitals"):
-        finished_run(done.folder)
+        finished_run(done.folder, BUILT_IN)
     with pytest.raises(RunError, match="is not finished"):
-        finished_run(RunFolder(tmp_path / "nothing"))
+        finished_run(RunFolder(tmp_path / "nothing"), BUILT_IN)

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from polyclinic.cli import federation
+from polyclinic.cli.code import tables
 from polyclinic.cli.deploy import app as deploy_app
 from polyclinic.cli.unseen import unseen
 
@@ -75,13 +76,13 @@ def run(
     from polyclinic.cli.display import watching
     from polyclinic.cli.terminal_tables import show_summary
     from polyclinic.config import load_study
-    from polyclinic.engine.study import TABLES, run_study
+    from polyclinic.engine.study import run_study
     from polyclinic.report import write_report
     from polyclinic.runs import slug
 
     if resume and fresh:
         raise ValueError("--resume keeps earlier runs and --fresh removes them: give one of them")
-    settings = load_study(study, overrides, TABLES)
+    settings = load_study(study, overrides, tables())
     try:
         with watching(settings) as watch:
             done = run_study(settings, runs, resume=resume, fresh=fresh, watch=watch)
@@ -116,12 +117,14 @@ def report(
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, networks, tasks, kinds or metrics.")],
+    what: Annotated[
+        str, typer.Argument(help="methods, networks, tasks, kinds, metrics, losses or a .py file.")
+    ],
 ) -> None:
     """Show what exists, one line each."""
     from polyclinic.cli.listing import listing
 
-    for line in listing(what):
+    for line in listing(what, tables()):
         typer.echo(line)
 
 
@@ -129,9 +132,8 @@ def list_(
 def config(study: StudyFile, overrides: Overrides = []) -> None:  # noqa: B006
     """Print all settings of a study, defaults included."""
     from polyclinic.config import load_study, to_toml
-    from polyclinic.engine.study import TABLES
 
-    typer.echo(to_toml(load_study(study, overrides, TABLES)), nl=False)
+    typer.echo(to_toml(load_study(study, overrides, tables())), nl=False)
 
 
 TaskName = Annotated[
@@ -159,6 +161,7 @@ def weaken(
             kind,
             seed=seed,
             task=_task(task) if task else None,
+            tasks=tables().task,
             on_case=lambda _, done, total: progress.update(bar, completed=done, total=total),
         )
     typer.echo(f"contact sheet: {sheet}")
@@ -177,7 +180,7 @@ def check(
     from polyclinic.data.check import check_folder
     from polyclinic.data.sheet import contact_sheet
 
-    summary = check_folder(folder, _task(task) if task else None)
+    summary = check_folder(folder, _task(task) if task else None, tables().task)
     show_check(summary)
     contact_sheet(folder, summary.task, sheet)
     typer.echo(f"contact sheet: {sheet}")
@@ -199,8 +202,6 @@ def import_(
 
 
 def _task(name: str) -> Task:
-    from polyclinic.data.tasks import TASKS
+    from polyclinic.data.tasks import task_called
 
-    if name not in TASKS:
-        raise ValueError(f"no task {name!r}; there are {', '.join(TASKS)}")
-    return TASKS[name]
+    return task_called(name, tables().task)

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from polyclinic.cli.code import tables
+
 app = typer.Typer(no_args_is_help=True)
 
 
@@ -38,13 +40,10 @@ def init(
     """
     from polyclinic.config import load_study
     from polyclinic.engine.flower.deploy.folder import Deployment, write_deployment
-    from polyclinic.engine.study import TABLES, task_of
 
-    settings = load_study(study, [], TABLES)
+    settings = load_study(study, [], tables())
     deployment = Deployment(to)
-    prints = write_deployment(
-        settings, task_of(settings), address, deployment, days=days, public_keys=public_keys
-    )
+    prints = write_deployment(settings, address, deployment, days=days, public_keys=public_keys)
     for name, fingerprint in prints.items():
         typer.echo(f"{name}: {fingerprint}  {deployment.site(name)}")
     typer.echo(f"next: {to / 'README.md'}")
@@ -55,12 +54,13 @@ def check(
     site: Annotated[Path, typer.Argument(help="The node.toml of this hospital.")],
 ) -> None:
     """Check everything a hospital needs before it trains; every ✗ says what to do."""
+    from polyclinic.catalog import installed
     from polyclinic.config.node_file import load_node_file
     from polyclinic.engine.flower.deploy.checks import check_site
-    from polyclinic.weak import KINDS
 
     good = True
-    for finding in check_site(load_node_file(site, KINDS)):
+    own = load_node_file(site, tables().kind)
+    for finding in check_site(own, installed(own.allow.packages)):
         typer.echo(str(finding))
         good = good and finding.good
     typer.echo("ready to train" if good else "not ready: see the lines with ✗")

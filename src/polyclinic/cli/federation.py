@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from polyclinic.cli.code import tables
+
 ledger_app = typer.Typer(
     help="Look after the list of everything that left a site.", no_args_is_help=True
 )
@@ -38,13 +40,12 @@ def server(
     from polyclinic.config import load_study
     from polyclinic.config.coordinator_file import load_coordinator_file
     from polyclinic.engine.flower.coordinator import Coordinator, across_hospitals
-    from polyclinic.engine.study import TABLES
     from polyclinic.report import write_report
     from polyclinic.runs import slug
 
     if resume and fresh:
         raise ValueError("--resume keeps earlier runs and --fresh removes them: give one of them")
-    settings = across_hospitals(load_study(study, overrides, TABLES))
+    settings = across_hospitals(load_study(study, overrides, tables()))
     file = load_coordinator_file(coordinator)
     _refuse_unsaid_insecurity(file.insecure, insecure, coordinator)
     try:
@@ -69,9 +70,8 @@ def site(
     """Take part in a study as one site, until this is ended."""
     from polyclinic.config.node_file import load_node_file
     from polyclinic.engine.flower.node import run_site
-    from polyclinic.weak import KINDS
 
-    settings = load_node_file(file, KINDS)
+    settings = load_node_file(file, tables().kind)
     _refuse_unsaid_insecurity(settings.server.insecure, insecure, file)
     run_site(settings, file, say=_say, going_on=_until_ended())
     typer.echo(f"site {settings.name} has left; its state is kept", err=True)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from polyclinic.cli.code import tables
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -27,19 +29,19 @@ def unseen(
     from polyclinic.cli.terminal_tables import CONSOLE
     from polyclinic.config import SiteSettings
     from polyclinic.data.load import load_federation
-    from polyclinic.engine.study import device_of, task_of
+    from polyclinic.engine.study import device_of
     from polyclinic.engine.unseen import finished_run, try_models
     from polyclinic.runs import RunFolder, find_runs
 
     for path in find_runs(paths):
-        folder = RunFolder(path)
-        study = finished_run(folder).study
+        run = finished_run(RunFolder(path), tables())
+        study = run.study
         place = SiteSettings(name=site.name, folder=site.resolve())
         (data,) = load_federation(
-            task_of(study), study.data, [place], splits_folder=path.parents[1] / "splits"
+            study.task.built, study.data, [place], splits_folder=path.parents[1] / "splits"
         )
         device = torch.device(device_of(study.engine.device))
-        rows = try_models(folder, data, device, iterations=iterations)
+        rows = try_models(run, data, device, iterations=iterations)
         CONSOLE.print(_table(f"{study.method[0].title}, seed {study.seeds[0]}", data.name, rows))
 
 

@@ -1,25 +1,24 @@
 """What a study is: frozen settings read from TOML, checked completely before anything starts."""
 
-from polyclinic.config.callables import GIVEN, Tables, describe
+from polyclinic.config.callables import describe
+from polyclinic.config.chosen import Choice, MethodChoice, NetworkChoice
 from polyclinic.config.comparing import changes
 from polyclinic.config.loading import load_study
 from polyclinic.config.mistakes import ConfigError, Mistake
 from polyclinic.config.printing import to_toml
 from polyclinic.config.study import (
     AugmentationSettings,
-    Choice,
     DataSettings,
     EngineSettings,
     EvaluationSettings,
     FederationSettings,
-    MethodChoice,
     SiteSettings,
     Study,
     TrainingSettings,
 )
+from polyclinic.config.tables import Origin, Tables, file_of, package_name
 
 __all__ = [
-    "GIVEN",
     "AugmentationSettings",
     "Choice",
     "ConfigError",
@@ -29,12 +28,16 @@ __all__ = [
     "FederationSettings",
     "MethodChoice",
     "Mistake",
+    "NetworkChoice",
+    "Origin",
     "SiteSettings",
     "Study",
     "Tables",
     "TrainingSettings",
     "changes",
     "describe",
+    "file_of",
     "load_study",
+    "package_name",
     "to_toml",
 ]

@@ -1,8 +1,8 @@
-"""What can be chosen by name, and the settings that a callable's own signature declares."""
+"""The settings that a callable's own signature declares."""
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from typing import Any, get_type_hints
 
@@ -12,18 +12,6 @@ from polyclinic.config.printing import literal, plain
 
 GIVEN: Mapping[str, frozenset[str]] = {"network": frozenset({"channels", "classes"})}
 """Table → the parameters that the program gives itself, which are therefore no settings."""
-
-
-@dataclass(frozen=True)
-class Tables:
-    """All that a study can name; tasks may be objects, the others are callables."""
-
-    task: Mapping[str, Any]
-    network: Mapping[str, Callable[..., Any]]
-    method: Mapping[str, Callable[..., Any]]
-    finish: Mapping[str, Callable[..., Any]]
-    kind: Mapping[str, Any]
-    metric: Mapping[str, Any]
 
 
 def describe(thing: Any) -> str:

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from polyclinic.config.mistakes import Mistake, nearest, unknown
 from polyclinic.config.printing import literal
 from polyclinic.config.study import Conditions
+from polyclinic.config.tables import file_of
 
 Model = TypeVar("Model", bound=BaseModel)
 Place = tuple[str | int, ...]
@@ -92,8 +93,11 @@ def addresses(entries: list[Any]) -> list[str]:
         name = entry.get("name") if isinstance(entry, dict) else None
         seen.append(name)
         again = f"#{seen.count(name)}" if seen.count(name) > 1 else ""
-        readable = isinstance(name, str) and name and name.isprintable()
-        texts.append(f".{name}{again}" if readable else f"#{number}")
+        if isinstance(name, str) and name and name.isprintable():
+            shown = name.rpartition("/")[2] if file_of(name) else name
+            texts.append(f".{shown}{again}")
+        else:
+            texts.append(f"#{number}")
     return texts
 
 
@@ -174,7 +178,8 @@ def _unknown_keys(kind: Any, value: Any, table: Any, place: Place) -> Iterator[M
 def _keys(kind: Any) -> dict[str, Any] | None:
     """The keys of a table type, also inside Optional or tuple; None if it is no table."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return {each.alias or name: each.annotation for name, each in kind.model_fields.items()}
+        given = {name: each for name, each in kind.model_fields.items() if not each.exclude}
+        return {each.alias or name: each.annotation for name, each in given.items()}
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
         return {field.name: hints[field.name] for field in fields(kind) if field.init}

@@ -1,18 +1,18 @@
-"""Choices from the tables: a name becomes a Choice with all its settings checked and filled in."""
+"""Choices from the tables: a name and its settings become what they stand for."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from polyclinic.config.callables import GIVEN, Tables, completed, settings_model
+from polyclinic.config.callables import GIVEN, completed, settings_model
 from polyclinic.config.checking import addresses, check
+from polyclinic.config.chosen import Choice, Factory, MethodChoice, NetworkChoice, TaskChoice
 from polyclinic.config.mistakes import Mistake, unknown
 from polyclinic.config.printing import literal
 from polyclinic.config.section import AtLeastOne, Section, Title
-from polyclinic.config.study import Choice, LabelKind, MethodChoice, NetworkChoice
+from polyclinic.config.study import LabelKind
+from polyclinic.config.tables import Origin, Tables
 from polyclinic.config.titles import default_title, told_apart
 
 AROUND_CHOICE: Mapping[str, Any] = {"name": str}
@@ -33,27 +33,32 @@ class ChoiceReader:
     tables: Tables
     mistakes: list[Mistake]
 
-    def task(self, entry: Any) -> Choice | None:
+    def task(self, entry: Any) -> TaskChoice | None:
         """The task that an entry names; its resolution is the task's own unless given."""
-        task = self._look_up(entry, "task", "task")
-        checked = check(_TaskEntry, entry, "task", self.mistakes) if task is not None else None
-        if checked is None:
+        found = self._look_up(entry, "task", "task")
+        checked = check(_TaskEntry, entry, "task", self.mistakes) if found else None
+        if found is None or checked is None:
             return None
-        own = getattr(task, "resolution", None)
-        resolution = checked.resolution or (own if isinstance(own, int) else None)
-        return Choice(name=checked.name, settings={"resolution": resolution})
+        task, origin = found
+        size = checked.resolution or task.resolution
+        return TaskChoice(name=checked.name, built=replace(task, resolution=size), origin=origin)
 
     def network(self, entry: Any) -> NetworkChoice | None:
         """The network that an entry names; the papers' U-Net if it names none."""
         named = {"name": "unet", **(entry or {})} if isinstance(entry, dict | None) else entry
-        network = self._look_up(named, "network", "network")
-        if network is None:
+        found = self._look_up(named, "network", "network")
+        if found is None:
             return None
-        settings = self._settings(network, named, "network", "network", AROUND_NETWORK)
+        make, origin = found
+        settings = self._settings(make, named, "network", "network", AROUND_NETWORK)
         if settings is None:
             return None
-        pretrained = named.get("pretrained")
-        return NetworkChoice(name=named["name"], settings=settings, pretrained=pretrained)
+        return NetworkChoice(
+            name=named["name"],
+            built=Factory(make, settings),
+            origin=origin,
+            pretrained=named.get("pretrained"),
+        )
 
     def methods(self, entries: list[Any]) -> tuple[MethodChoice, ...]:
         """The methods that the entries name, each with its own title; wrong ones are left out."""
@@ -69,44 +74,49 @@ class ChoiceReader:
                 written |= {key} if "title" in entry else set()
         return tuple(told_apart(choices, written, self.mistakes))
 
-    def _method(self, entry: Any, key: str) -> MethodChoice | None:
-        method = self._look_up(entry, key, "method")
-        then = self._finishing_steps(entry, key)
-        if method is None:
-            return None
-        settings = self._settings(method, entry, key, "method", AROUND_METHOD)
-        if settings is None or then is None:
-            return None
-        name = entry["name"]
-        pieces = [(name, method), *((each.name, self.tables.finish[each.name]) for each in then)]
-        labels = entry.get("labels")
-        title = entry.get("title") or default_title(pieces, labels)
-        return MethodChoice(name=name, settings=settings, title=title, labels=labels, then=then)
+    def plain(self, table: str, names: Iterable[str]) -> tuple[Choice, ...]:
+        """What names without settings stand for, which must be in the table."""
+        found = {name: self.tables.find(table, name) for name in names}
+        return tuple(
+            Choice(name=name, built=thing, origin=origin) for name, (thing, origin) in found.items()
+        )
 
-    def _finishing_steps(self, entry: Any, key: str) -> tuple[Choice, ...] | None:
+    def _method(self, entry: Any, key: str) -> MethodChoice | None:
+        method = self._choice(entry, key, "method", AROUND_METHOD)
         entries = entry.get("then", []) if isinstance(entry, dict) else []
-        choices = [
-            self._choice(each, each_key, "finish")
+        steps = [
+            self._choice(each, each_key, "finish", AROUND_CHOICE)
             for each_key, each in _by_key(f"{key}.then", entries).items()
         ]
-        found = tuple(choice for choice in choices if choice is not None)
-        return found if len(found) == len(choices) else None
-
-    def _choice(self, entry: Any, key: str, sort: str) -> Choice | None:
-        thing = self._look_up(entry, key, sort)
-        if thing is None:
+        then = tuple(step for step in steps if step is not None)
+        if method is None or len(then) < len(steps):
             return None
-        settings = self._settings(thing, entry, key, sort, AROUND_CHOICE)
-        return None if settings is None else Choice(name=entry["name"], settings=settings)
+        labels = entry.get("labels")
+        title = entry.get("title") or default_title(
+            [piece.built for piece in (method, *then)], labels
+        )
+        return MethodChoice(**dict(method), title=title, labels=labels, then=then)
 
-    def _look_up(self, entry: Any, key: str, sort: str) -> Any:
-        """What an entry names in the table of this sort; None after saying why it is nothing."""
-        table = getattr(self.tables, sort)
-        noun = "finishing step" if sort == "finish" else sort
-        names = tuple(table)
+    def _choice(self, entry: Any, key: str, table: str, around: Mapping[str, Any]) -> Choice | None:
+        """The entry built; None after saying what is wrong, also where settings do not fit."""
+        found = self._look_up(entry, key, table)
+        if found is None:
+            return None
+        thing, origin = found
+        settings = self._settings(thing, entry, key, table, around)
+        if settings is None:
+            return None
+        try:
+            return Choice(name=entry["name"], built=thing(**settings), origin=origin)
+        except ValueError as error:
+            self.mistakes.append(Mistake(key, str(error)))
+            return None
+
+    def _look_up(self, entry: Any, key: str, table: str) -> tuple[Any, Origin] | None:
+        """What an entry names in this table; None after saying why it is nothing."""
+        noun = "finishing step" if table == "finish" else table
+        names = tuple(getattr(self.tables, table))
         name = entry.get("name") if isinstance(entry, dict) else None
-        if isinstance(name, str) and name in table:
-            return table[name]
         if entry is None:
             mistake = Mistake(key, "is required", allowed=names)
         elif not isinstance(entry, dict):
@@ -115,8 +125,13 @@ class ChoiceReader:
         elif name is None:
             mistake = Mistake(f"{key}.name", "is required", allowed=names)
         else:
-            problem = f"there is no such {noun}"
-            mistake = unknown(f"{key}.name", problem, literal(name), name, names)
+            try:
+                return self.tables.find(table, str(name))
+            except KeyError:
+                problem = f"there is no such {noun}"
+                mistake = unknown(f"{key}.name", problem, literal(name), name, names)
+            except ValueError as error:
+                mistake = Mistake(f"{key}.name", str(error), literal(name))
         self.mistakes.append(mistake)
         return None
 
@@ -125,31 +140,30 @@ class ChoiceReader:
         thing: Callable[..., Any],
         entry: dict[str, Any],
         key: str,
-        sort: str,
+        table: str,
         around: Mapping[str, Any],
     ) -> dict[str, Any] | None:
-        given = GIVEN.get(sort, frozenset())
-        model = settings_model(thing, given, around)
+        model = settings_model(thing, GIVEN.get(table, frozenset()), around)
         checked = check(model, completed(thing, entry), key, self.mistakes, context=self.tables)
         if checked is None:
             return None
         fields = type(checked).model_fields.items()
-        settings = {field.alias: getattr(checked, name) for name, field in fields if field.alias}
-        if isinstance(thing, type) and is_dataclass(thing) and not given:
-            self._construct(thing, settings, key)
-        return settings
+        return {field.alias: getattr(checked, name) for name, field in fields if field.alias}
 
-    def _construct(self, thing: Callable[..., Any], settings: dict[str, Any], key: str) -> None:
-        """Lets a dataclass refuse settings that do not go together."""
-        try:
-            thing(**settings)
-        except ValueError as error:
-            self.mistakes.append(Mistake(key, str(error)))
+
+def fitting(task: TaskChoice, network: NetworkChoice, mistakes: list[Mistake]) -> None:
+    """Tells of a resolution that the network cannot take: it states its divisor."""
+    size, divisor = task.built.resolution, getattr(network.built.make, "divisor", 1)
+    if size % divisor:
+        below = size // divisor * divisor
+        near = f"{below} or {below + divisor}" if below else str(divisor)
+        problem = f"must be a multiple of {divisor} for the network {network.name}; try {near}"
+        mistakes.append(Mistake("task.resolution", problem, literal(size)))
 
 
 class _TaskEntry(Section):
     name: str
-    resolution: Annotated[AtLeastOne, Field(multiple_of=16)] | None = None
+    resolution: AtLeastOne | None = None
 
 
 def _by_key(key: str, entries: list[Any]) -> dict[str, Any]:

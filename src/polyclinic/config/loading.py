@@ -2,16 +2,17 @@
 
 import tomllib
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from polyclinic.config.callables import Tables
 from polyclinic.config.checking import addresses, check
-from polyclinic.config.choices import ChoiceReader
+from polyclinic.config.choices import ChoiceReader, fitting
 from polyclinic.config.mistakes import ConfigError, Mistake, nearest
 from polyclinic.config.overrides import apply_overrides, shape
 from polyclinic.config.printing import literal
 from polyclinic.config.study import Conditions, Study
+from polyclinic.config.tables import Tables, file_of
 
 _CHOICES = ("task", "network", "method")
 
@@ -25,7 +26,9 @@ def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> St
     study = {"name": file.stem} | read_toml(file)
     mistakes: list[Mistake] = []
     shape(study)
+    _find_code(study, file.parent)
     changed = apply_overrides(study, overrides, tables, mistakes)
+    _find_code(study, Path())
     _find_folders(study, file.parent, changed, mistakes)
     conditions = {key: value for key, value in study.items() if key not in _CHOICES}
     checked = check(Conditions, conditions, "", mistakes, context=tables, keys_of=Study)
@@ -34,9 +37,20 @@ def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> St
     task = reader.task(study.get("task"))
     network = reader.network(study.get("network"))
     methods = reader.methods(study["method"])
+    if task and network:
+        fitting(task, network, mistakes)
     if mistakes or checked is None or task is None or network is None:
         raise ConfigError(file, mistakes, changed)
-    return Study(**dict(checked), task=task, network=network, method=methods)
+    metrics = reader.plain("metric", checked.evaluation.metrics)
+    losses = reader.plain("loss", {checked.training.loss} - {"auto"})
+    return Study(
+        **dict(checked),
+        task=task,
+        network=network,
+        method=methods,
+        loss=losses[0] if losses else None,
+        metric=metrics,
+    )
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -56,6 +70,25 @@ def read_toml(file: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         mistake = Mistake("the file", f"is not valid TOML: {error}")
     raise ConfigError(file, [mistake])
+
+
+def _find_code(study: dict[str, Any], beside: Path) -> None:
+    """Makes the files of names such as mine.py:FedMine absolute, in place."""
+
+    def absolute(name: Any) -> Any:
+        if isinstance(name, list):
+            return [absolute(each) for each in name]
+        file = file_of(name) if isinstance(name, str) else None
+        found = file and (beside / file.expanduser()).resolve()
+        return f"{found}:{name.rpartition(':')[2]}" if found else name
+
+    steps = [entry.get("then", []) for entry in study["method"] if isinstance(entry, dict)]
+    named = [study.get("task"), study.get("network"), *study["method"], *chain(*steps)]
+    places = [("name", entry) for entry in named]
+    places += [("loss", study.get("training")), ("metrics", study.get("evaluation"))]
+    for key, table in places:
+        if isinstance(table, dict) and key in table:
+            table[key] = absolute(table[key])
 
 
 def _find_folders(

@@ -64,5 +64,11 @@ def nearest(wrong: Any, allowed: Iterable[str]) -> str:
     return by_lower[found[0]] if found else ""
 
 
+def did_you_mean(wrong: Any, allowed: Iterable[str]) -> str:
+    """A question to end an error with: `; did you mean "rim"?`, or nothing where none is near."""
+    near = nearest(wrong, allowed)
+    return f'; did you mean "{near}"?' if near else ""
+
+
 def _shortened(value: str) -> str:
     return value if len(value) <= _LONGEST_VALUE else f"{value[: _LONGEST_VALUE - 1]}…"

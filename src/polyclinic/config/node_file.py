@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
@@ -24,6 +23,7 @@ from polyclinic.config.section import (
     unique,
 )
 from polyclinic.config.study import LabelKind
+from polyclinic.config.tables import Tables, package_name
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -37,6 +37,10 @@ def split_address(address: str) -> tuple[str, int]:
 def _is_address(address: str) -> str:
     split_address(address)
     return address
+
+
+def _in_one_spelling(packages: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(package_name, packages))
 
 
 Names = Annotated[tuple[str, ...], AfterValidator(unique)]
@@ -68,7 +72,8 @@ class Permissions(Section):
     """What the site agrees to; messages and settings beyond it are refused.
 
     Parts, extras and methods are names, in which * stands for anything. Private weights leave only
-    where the site agrees to `disclose` them to the others, as calibration needs.
+    where the site agrees to `disclose` them to the others, as calibration needs. Of what installed
+    packages offer to studies, only that of these `packages` may be used.
     """
 
     iterations: AtLeastOne = 1000
@@ -77,6 +82,7 @@ class Permissions(Section):
     extras: Names = ("*",)
     disclose: bool = False
     methods: Names = ("*",)
+    packages: Annotated[tuple[str, ...], AfterValidator(_in_one_spelling)] = ()
     cases: AtLeastOne = 5
     message_megabytes: Positive = 500.0
 
@@ -113,7 +119,7 @@ def load_node_file(path: str | Path, kinds: Iterable[str] | None = None) -> Node
     mistakes: list[Mistake] = []
     make_absolute(table, ("data", "state"), file.parent, mistakes)
     make_absolute(table.get("server"), ("ca", "key"), file.parent, mistakes, "server.")
-    context = None if kinds is None else SimpleNamespace(kind=tuple(kinds))
+    context = None if kinds is None else Tables(kind=dict.fromkeys(kinds))
     checked = check(NodeFile, table, "", mistakes, context=context)
     if mistakes or checked is None:
         raise ConfigError(file, [_in_this_file(mistake) for mistake in mistakes])

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from polyclinic.config.callables import Tables, parameters
+from polyclinic.config.callables import parameters
 from polyclinic.config.checking import addresses
 from polyclinic.config.choices import AROUND_CHOICE, AROUND_METHOD
 from polyclinic.config.mistakes import Mistake, nearest
 from polyclinic.config.study import SiteSettings
+from polyclinic.config.tables import Tables
 
 LISTS = ("site", "method", "then")
 """The keys of the lists whose entries are called by name."""
@@ -108,9 +109,11 @@ class _Override:
         if sort == "site":
             return list(SiteSettings.model_fields)
         around = AROUND_METHOD if sort == "method" else AROUND_CHOICE
-        table = self.tables.method if sort == "method" else self.tables.finish
-        thing = table.get(_name(entry))
-        return [setting] if thing is None else [*around, *parameters(thing)]
+        table = "method" if sort == "method" else "finish"
+        try:
+            return [*around, *parameters(self.tables.find(table, _name(entry))[0])]
+        except (KeyError, ValueError):
+            return [setting]
 
 
 def _name(entry: Any) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 import tomli_w
 
+from polyclinic.config.chosen import Choice, MethodChoice, NetworkChoice
 from polyclinic.config.section import Section
-from polyclinic.config.study import Choice, MethodChoice, NetworkChoice, Study
+from polyclinic.config.study import Study
 
 
 def to_toml(study: Study) -> str:
@@ -89,7 +90,12 @@ def _table(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, Choice):
         return {"name": value.name, **value.settings}
     if isinstance(value, Section):
-        return {name: each for name, each in value if value.in_effect(name, dict(value))}
+        hidden = {name for name, field in type(value).model_fields.items() if field.exclude}
+        return {
+            name: each
+            for name, each in value
+            if name not in hidden and value.in_effect(name, dict(value))
+        }
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
     return value if isinstance(value, Mapping) else None

@@ -33,10 +33,14 @@ def known_in(table: str, *more: str) -> AfterValidator:
     """Refuses a name that is neither in this table of the validation context nor one of `more`."""
 
     def check(name: str, info: ValidationInfo) -> str:
-        allowed = [*more, *getattr(info.context, table, ())]
-        if info.context is not None and name not in allowed:
-            names = {"table": table, "allowed": allowed}
-            raise PydanticCustomError("unknown_name", "there is no such {table}", names)
+        if info.context is not None and name not in more:
+            try:
+                info.context.find(table, name)
+            except KeyError:
+                names = {"table": table, "allowed": [*more, *getattr(info.context, table)]}
+                raise PydanticCustomError(
+                    "unknown_name", "there is no such {table}", names
+                ) from None
         return name
 
     return AfterValidator(check)

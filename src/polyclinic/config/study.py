@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from polyclinic.config.chosen import Choice, MethodChoice, NetworkChoice, TaskChoice
 from polyclinic.config.section import (
     AtLeastOne,
     Count,
@@ -105,7 +106,7 @@ class TrainingSettings(Section):
     iterations: AtLeastOne | None = Field(
         default_factory=lambda given: None if given.get("epochs") else 10
     )
-    loss: Literal["auto", "ce", "dice", "ce+dice"] = "auto"
+    loss: Annotated[str, known_in("loss", "auto")] = "auto"
     clip_norm: Positive | None = None
     clip_value: Positive | None = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -171,30 +172,6 @@ class EngineSettings(Section):
     at_once: AtLeastOne | None = None
 
 
-class Choice(Section):
-    """A name from a table and all settings of what it names, defaults filled in."""
-
-    name: str
-    settings: dict[str, Any] = Field(default_factory=dict)
-
-
-class NetworkChoice(Choice):
-    """A network, and the file of weights that it starts from where not from the seed alone."""
-
-    pretrained: Path | None = None
-
-
-class MethodChoice(Choice):
-    """A method, its name in tables and folders, and the finishing steps after the last round.
-
-    With `labels` every site trains on these instead of its own kind.
-    """
-
-    title: str
-    labels: str | None = None
-    then: tuple[Choice, ...] = ()
-
-
 class Conditions(Section):
     """All of a study that is not a choice from a table."""
 
@@ -214,8 +191,31 @@ class Conditions(Section):
 
 
 class Study(Conditions):
-    """A whole study: one task and network, one or several methods, each run with every seed."""
+    """A whole study: one task and network, one or several methods, each run with every seed.
 
-    task: Choice
+    Everything is built that `training.loss` (None for auto) and `evaluation.metrics` name, too.
+    """
+
+    task: TaskChoice
     network: NetworkChoice
     method: tuple[MethodChoice, ...]
+    loss: Choice | None = Field(default=None, exclude=True)
+    metric: tuple[Choice, ...] = Field(default=(), exclude=True)
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """All that the study names."""
+        steps = [step for choice in self.method for step in choice.then]
+        losses = (self.loss,) if self.loss else ()
+        return (self.task, self.network, *self.method, *steps, *losses, *self.metric)
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """The packages whose code the study needs beside Polyclinic, with their versions."""
+        origins = (choice.origin for choice in self.choices)
+        return {origin.package: origin.version for origin in origins if origin.package}
+
+    @property
+    def files(self) -> list[str]:
+        """The names that mean code in files of this machine."""
+        return [choice.name for choice in self.choices if choice.origin.file]

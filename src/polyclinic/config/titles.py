@@ -4,17 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from polyclinic.config.chosen import MethodChoice
 from polyclinic.config.mistakes import Mistake
 from polyclinic.config.printing import literal
-from polyclinic.config.study import MethodChoice
 
 
-def default_title(pieces: Sequence[tuple[str, Any]], labels: str | None = None) -> str:
-    """A method and its finishing steps in one name: a class's title, or what it is called.
+def default_title(pieces: Sequence[Any], labels: str | None = None) -> str:
+    """A method and its finishing steps in one name, each by its class's title or name.
 
     The labels that all sites train on follow, where the method has such.
     """
-    names = [_title(thing) if isinstance(thing, type) else name for name, thing in pieces]
+    names = [getattr(piece, "title", "") or type(piece).__name__ for piece in pieces]
     return " + ".join(names) + (f", {labels}" if labels else "")
 
 
@@ -31,10 +31,6 @@ def told_apart(
             problem = "is the title of another method too, or names the same folder"
             advice = "give each method a title of its own"
             mistakes.append(Mistake(f"{key}.title", f"{problem}; {advice}", literal(title)))
-
-
-def _title(thing: type) -> str:
-    return getattr(thing, "title", "") or thing.__name__
 
 
 def _own_title(key: str, choices: Mapping[str, MethodChoice], written: set[str]) -> str:

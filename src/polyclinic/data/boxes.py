@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.data.errors import UnreadableError, nearest
+from polyclinic.config.mistakes import did_you_mean
+from polyclinic.data.errors import UnreadableError
 from polyclinic.data.seeds import generator
 from polyclinic.data.site_files import read_csv
 from polyclinic.data.tasks import Task
@@ -84,7 +85,7 @@ def _class(word: str, task: Task) -> int:
     number = objects.get(word, int(word) if word.isdecimal() else 0)
     if number not in objects.values():
         allowed = ", ".join(f"{name} ({number})" for name, number in objects.items())
-        raise ValueError(f'has class "{word}", not {allowed}{nearest(word, list(objects))}')
+        raise ValueError(f'has class "{word}", not {allowed}{did_you_mean(word, list(objects))}')
     return number
 
 

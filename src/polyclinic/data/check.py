@@ -13,7 +13,7 @@ from polyclinic.data.folder import CaseFiles, SiteFolder, find_sites, read_site
 from polyclinic.data.labels import check_labels
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.splits import check_kept
-from polyclinic.data.tasks import TASKS, Task
+from polyclinic.data.tasks import TASKS, Task, task_called
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,12 @@ class Summary:
     warnings: tuple[str, ...]
 
 
-def check_folder(folder: Path, task: Task | None = None) -> Summary:
-    """Read every file of every site in `folder`, by default for the task their site.toml names."""
+def check_folder(
+    folder: Path, task: Task | None = None, tasks: Mapping[str, Task] = TASKS
+) -> Summary:
+    """Read every file of every site, by default for that one of `tasks` their site.toml names."""
     sites = [read_site(each) for each in find_sites(folder)]
-    task = task or _named_task(sites)
+    task = task or _named_task(sites, tasks)
     summaries, mistakes, warnings = [], [], []
     twins: dict[bytes, list[tuple[str, CaseFiles]]] = defaultdict(list)
     for site in sites:
@@ -58,12 +60,12 @@ def check_folder(folder: Path, task: Task | None = None) -> Summary:
     return Summary(task, tuple(summaries), tuple(mistakes), tuple(warnings))
 
 
-def _named_task(sites: Sequence[SiteFolder]) -> Task:
+def _named_task(sites: Sequence[SiteFolder], tasks: Mapping[str, Task]) -> Task:
     names = sorted({site.about.task for site in sites if site.about.task})
     if len(names) == 1:
-        return TASKS[names[0]]
+        return task_called(names[0], tasks)
     found = f"the sites name {', '.join(names)}" if names else "no site.toml names one"
-    raise DataError([f"say for which task to check ({', '.join(TASKS)}): {found}"])
+    raise DataError([f"say for which task to check ({', '.join(tasks)}): {found}"])
 
 
 def _summary(

@@ -1,7 +1,6 @@
 """Everything wrong with the data, said at once and with site and file."""
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 
@@ -45,9 +44,3 @@ def listed(names: Sequence[str], most: int = 5) -> str:
     """The first few names in a row, with the number left out: `a, b, c and 4 more`."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def nearest(name: str, allowed: Sequence[str]) -> str:
-    """A question to end an error with: `; did you mean "rim"?`, or nothing where none is near."""
-    near = get_close_matches(name, allowed, n=1)
-    return f'; did you mean "{near[0]}"?' if near else ""

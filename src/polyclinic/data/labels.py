@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from polyclinic.config.mistakes import did_you_mean
 from polyclinic.data.case_reading import Mask
 from polyclinic.data.cases import UNLABELLED
-from polyclinic.data.errors import Findings, listed, nearest
+from polyclinic.data.errors import Findings, listed
 from polyclinic.data.folder import SiteFolder
 from polyclinic.data.seeds import generator
 from polyclinic.data.tasks import Task
@@ -44,7 +45,7 @@ def check_kind(kind: str, files: tuple[str, ...], mistakes: Findings) -> None:
         known = tuple(dict.fromkeys((*files, *KINDS)))
         mistakes.add(
             f'no labels of kind "{kind}": it has {", ".join(files) or "none"}, and from masks can '
-            f"be made {', '.join(KINDS) or 'none'}{nearest(kind, known)}"
+            f"be made {', '.join(KINDS) or 'none'}{did_you_mean(kind, known)}"
         )
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from polyclinic.data.errors import Findings, UnreadableError, nearest
-from polyclinic.data.tasks import TASKS
+from polyclinic.config.mistakes import did_you_mean
+from polyclinic.data.errors import Findings, UnreadableError
 
 SPLITS = ("train", "val", "test")
 COLUMNS = ("case", "patient", "split")
@@ -45,7 +45,7 @@ def read_cases(path: Path, mistakes: Findings) -> dict[str, Row] | None:
         return None
     unknown = [column for column in header if column not in COLUMNS]
     if "case" not in header or unknown:
-        hint = nearest(unknown[0], COLUMNS) if unknown else ""
+        hint = did_you_mean(unknown[0], COLUMNS) if unknown else ""
         found = ", ".join(header) or "nothing"
         mistakes.add(f"columns are case, patient, split; found {found}{hint}", path)
         return None
@@ -55,7 +55,7 @@ def read_cases(path: Path, mistakes: Findings) -> dict[str, Row] | None:
         if row.case in rows:
             mistakes.add(f"case {row.case} stands in it twice", path)
         if row.split not in (*SPLITS, None):
-            hint = nearest(row.split or "", SPLITS)
+            hint = did_you_mean(row.split or "", SPLITS)
             mistakes.add(
                 f'case {row.case} has split "{row.split}", not train, val or test{hint}', path
             )
@@ -95,12 +95,10 @@ def read_about(path: Path) -> tuple[About, list[str]]:
 def _wrong_words(table: dict[str, Any]) -> Iterator[str]:
     for key, value in table.items():
         if key not in KEYS:
-            yield f'no key "{key}" (allowed: {", ".join(KEYS)}){nearest(key, KEYS)}'
+            yield f'no key "{key}" (allowed: {", ".join(KEYS)}){did_you_mean(key, KEYS)}'
         elif key != "spacing" and not isinstance(value, str):
             yield f"{key} must be a word in quotes, got {value!r}"
-    task, name = table.get("task"), table.get("name", "site")
-    if isinstance(task, str) and task not in TASKS:
-        yield f'no task "{task}" (allowed: {", ".join(TASKS)}){nearest(task, list(TASKS))}'
+    name = table.get("name", "site")
     # The name becomes part of file names in the run folder.
     if isinstance(name, str) and (Path(name).name != name or name.startswith(".")):
         yield f'name "{name}" cannot be a file\'s name'

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polyclinic.config import DataSettings, SiteSettings
-from polyclinic.data.errors import listed, nearest, refuse
+from polyclinic.config.mistakes import did_you_mean
+from polyclinic.data.errors import listed, refuse
 from polyclinic.data.folder import find_sites
 from polyclinic.data.site_files import read_about
 from polyclinic.data.synthetic import federation
@@ -34,7 +35,7 @@ def places(
     refuse(
         [
             f'no site "{site.name}" in {data.source}; there are {there}'
-            + nearest(site.name, list(common))
+            + did_you_mean(site.name, list(common))
             for site in sites
             if site.folder is None and site.name not in common
         ]

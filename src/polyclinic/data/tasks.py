@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
+from polyclinic.config.mistakes import did_you_mean
+from polyclinic.data.errors import refuse
 
-DIVISOR = 16  # networks halve the image four times
 Normalisation = Literal["minmax", "standard"]
 
 
@@ -25,17 +25,11 @@ class Task:
     dark: float | None = None  # normalised pixels up to this were out of the camera's view
 
     def __post_init__(self) -> None:
-        if self.resolution < DIVISOR or self.resolution % DIVISOR:
-            below = max(DIVISOR, self.resolution // DIVISOR * DIVISOR)
-            raise ValueError(
-                f"task {self.name}: resolution must be divisible by {DIVISOR}, "
-                f"got {self.resolution}; try {below} or {below + DIVISOR}"
-            )
+        if self.resolution < 1:
+            raise ValueError(f"task {self.name}: resolution must be above 0, got {self.resolution}")
 
-    def with_resolution(
-        self, resolution: Annotated[int, Field(ge=DIVISOR, multiple_of=DIVISOR)]
-    ) -> "Task":
-        """The same task on images of `resolution` × `resolution` pixels (divisible by 16)."""
+    def with_resolution(self, resolution: int) -> "Task":
+        """The same task on images of `resolution` × `resolution` pixels."""
         return replace(self, resolution=resolution)
 
 
@@ -80,3 +74,10 @@ TASKS: Mapping[str, Task] = {
         ),
     )
 }
+
+
+def task_called(name: str, tasks: Mapping[str, Task] = TASKS) -> Task:
+    """The task of this name, of these tasks; a DataError where there is none."""
+    if name not in tasks:
+        refuse([f'no task "{name}" (allowed: {", ".join(tasks)}){did_you_mean(name, tasks)}'])
+    return tasks[name]

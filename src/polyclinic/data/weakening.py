@@ -1,18 +1,19 @@
 """Weak labels for a whole site, made from its masks and written into its folder."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from PIL import Image
 
+from polyclinic.config.mistakes import did_you_mean
 from polyclinic.data.case_reading import Mask, read_content
-from polyclinic.data.errors import DataError, Findings, listed, nearest, refuse
+from polyclinic.data.errors import DataError, Findings, listed, refuse
 from polyclinic.data.folder import CaseFiles, SiteFolder, read_site
 from polyclinic.data.labels import made_label
 from polyclinic.data.sheet import contact_sheet
-from polyclinic.data.tasks import TASKS, Task
+from polyclinic.data.tasks import TASKS, Task, task_called
 from polyclinic.weak import KINDS
 
 OnCase = Callable[[str, int, int], None]  # the case's name, how many are done, how many there are
@@ -24,15 +25,16 @@ def weaken_site(
     *,
     seed: int = 0,
     task: Task | None = None,
+    tasks: Mapping[str, Task] = TASKS,
     on_case: OnCase | None = None,
 ) -> Path:
     """Write `labels/<kind>/<case>.png` for every mask of a site, and give their contact sheet.
 
-    The task is by default the one that site.toml names. All labels appear at once when all are
-    made; a site that has labels of this kind keeps them, and a DataError says so.
+    The task is by default that one of `tasks` which site.toml names. All labels appear at once when
+    all are made; a site that has labels of this kind keeps them, and a DataError says so.
     """
     site = read_site(folder)
-    task = task or _named_task(site)
+    task = task or _named_task(site, tasks)
     masks = _read_masks(site, kind, task)
     parts = list(dict.fromkeys(_part(case) for case, _ in masks))
     with TemporaryDirectory(prefix=".labels-", dir=folder) as unfinished:
@@ -52,11 +54,11 @@ def weaken_site(
     return sheet
 
 
-def _named_task(site: SiteFolder) -> Task:
+def _named_task(site: SiteFolder, tasks: Mapping[str, Task]) -> Task:
     if site.about.task is None:
-        names = ", ".join(TASKS)
+        names = ", ".join(tasks)
         raise DataError([f"say for which task to make labels ({names}): no site.toml names one"])
-    return TASKS[site.about.task]
+    return task_called(site.about.task, tasks)
 
 
 def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseFiles, Mask]]:
@@ -64,7 +66,7 @@ def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseF
     mistakes = Findings(site.name, site.folder)
     mistakes.lines += site.mistakes
     if kind not in KINDS:
-        mistakes.add(f'no kind "{kind}"; there are {", ".join(KINDS)}{nearest(kind, list(KINDS))}')
+        mistakes.add(f'no kind "{kind}"; there are {", ".join(KINDS)}{did_you_mean(kind, KINDS)}')
     there = [case.name for case in site.cases if kind in case.labels]
     if there:
         mistakes.add(f"has {kind} labels for {listed(there)}; move them away to have new ones")

@@ -12,6 +12,6 @@ def keep_model(
     run: RunFolder, owner: str, title: str, state: SiteState, assignment: Assignment
 ) -> None:
     """Write the model of a site, or of the server, into the run folder."""
-    texts = {"method": title, "network": assignment.network, "task": assignment.task.name}
+    texts = {"method": title, "network": assignment.network.name, "task": assignment.task.name}
     tensors = nested(weights=state.weights, memory=state.memory)
     save_tensors(run.weights_path(owner), tensors, texts)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyclinic.config import TrainingSettings
+from polyclinic.config import NetworkChoice, TrainingSettings
 from polyclinic.data.cases import Cases, SiteData, with_masks
 from polyclinic.data.tasks import Task
 from polyclinic.engine.states import SiteState
+from polyclinic.evaluation import Metric
 from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Finish, Method, Stage
@@ -25,7 +25,7 @@ from polyclinic.federation.seeds import derive
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights, flatten
-from polyclinic.networks import NETWORKS
+from polyclinic.losses import Loss
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, statistics
 from polyclinic.networks.pretrained import load_pretrained
@@ -33,16 +33,16 @@ from polyclinic.networks.pretrained import load_pretrained
 
 @dataclass(frozen=True)
 class Assignment:
-    """What all machines of a run agree on: plain settings, small enough to travel."""
+    """What all machines of a run agree on, small enough to travel to other processes."""
 
     method: Method
     then: tuple[Finish, ...]
-    network: str
-    network_settings: dict[str, object]
-    pretrained: Path | None
+    network: NetworkChoice
     task: Task
     sites: tuple[SiteInfo, ...]
     training: TrainingSettings
+    loss: Loss | None  # None for auto
+    metrics: Mapping[str, Metric]
     rounds: int
     private_statistics: bool
     seed: int
@@ -72,12 +72,9 @@ class Assignment:
         """The network as every machine of the run starts with it, and what it has from a file."""
         with torch.random.fork_rng():
             torch.manual_seed(derive(self.seed, "network"))
-            net = NETWORKS[self.network](
-                channels=self.task.channels,
-                classes=len(self.task.classes),
-                **self.network_settings,
-            )
-            told = str(load_pretrained(net, self.pretrained)) if self.pretrained else ""
+            net = self.network.built(channels=self.task.channels, classes=len(self.task.classes))
+            file = self.network.pretrained
+            told = str(load_pretrained(net, file)) if file else ""
             return self.method.adapt(net, self.sites), told
 
     def shared(self, net: Segmenter) -> Names:
@@ -162,7 +159,8 @@ class SiteRunner:
         if message is not None:
             stage.work(site)
         cases = with_masks(getattr(data, split))
-        rows, predicted = score(self.assignment.method, site, cases, metrics)
+        known = self.assignment.metrics
+        rows, predicted = score(self.assignment.method, site, cases, metrics, known)
         return rows, cases, predicted
 
     def opened(self, info: SiteInfo, data: SiteData, state: SiteState | None) -> Site:
@@ -200,6 +198,7 @@ class SiteRunner:
             message=message,
             memory=memory,
             first=state is None,
+            loss=self.assignment.loss,
         )
 
     def _refuse_undefined(self, stage: Stage, state: SiteState, message: Message) -> None:

@@ -16,20 +16,16 @@ from pathlib import Path
 
 import torch
 
-from polyclinic.config import MethodChoice, Study, Tables, changes, to_toml
+from polyclinic.config import MethodChoice, Study, changes, to_toml
 from polyclinic.data.cases import SiteData, with_masks
 from polyclinic.data.load import load_federation
-from polyclinic.data.tasks import TASKS, Task
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.local import LocalSites, prepare
 from polyclinic.engine.loop import Event, Loop, Sites
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.site_runner import Assignment, SiteRunner
 from polyclinic.engine.states import SiteState
-from polyclinic.evaluation import METRICS
 from polyclinic.federation.server import Server, SiteInfo
-from polyclinic.methods import FINISHING_STEPS, METHODS
-from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import parameters
 from polyclinic.runs import (
     About,
@@ -44,11 +40,6 @@ from polyclinic.runs import (
     run_path,
     slug,
 )
-from polyclinic.weak import KINDS
-
-TABLES = Tables(
-    task=TASKS, network=NETWORKS, method=METHODS, finish=FINISHING_STEPS, kind=KINDS, metric=METRICS
-)
 
 
 @dataclass(frozen=True)
@@ -62,13 +53,6 @@ class Run:
 
 
 Watch = Callable[[Run, Event], None]
-
-
-def task_of(study: Study) -> Task:
-    """The task of a study at the study's resolution."""
-    task: Task = TASKS[study.task.name]
-    resolution = study.task.settings.get("resolution")
-    return task.with_resolution(resolution) if resolution else task
 
 
 def runs_of(study: Study, root: Path) -> list[Run]:
@@ -121,7 +105,7 @@ def do_runs(
 def load_data(study: Study, labels: str | None, *, splits_folder: Path | None) -> list[SiteData]:
     """The sites' cases; with `labels` every site trains on these instead of its own kind."""
     data = load_federation(
-        task_of(study), study.data, study.site, labels=labels, splits_folder=splits_folder
+        study.task.built, study.data, study.site, labels=labels, splits_folder=splits_folder
     )
     refuse_no_validation(study, sum(len(with_masks(site.val)) for site in data))
     return data
@@ -216,16 +200,16 @@ def assignment_of(run: Run, sites: Sequence[AboutSite]) -> Assignment:
     """What all machines of a run agree on."""
     study = run.study
     return Assignment(
-        method=METHODS[run.choice.name](**run.choice.settings),
-        then=tuple(FINISHING_STEPS[piece.name](**piece.settings) for piece in run.choice.then),
-        network=study.network.name,
-        network_settings=dict(study.network.settings),
-        pretrained=study.network.pretrained,
-        task=task_of(study),
+        method=run.choice.built,
+        then=tuple(piece.built for piece in run.choice.then),
+        network=study.network,
+        task=study.task.built,
         sites=tuple(
             SiteInfo(site.name, index, site.kind, site.train) for index, site in enumerate(sites)
         ),
         training=study.training,
+        loss=study.loss.built if study.loss else None,
+        metrics={metric.name: metric.built for metric in study.metric},
         rounds=study.federation.rounds,
         private_statistics=study.federation.statistics == "private",
         seed=run.seed,
@@ -256,6 +240,7 @@ def about(run: Run, sites: Sequence[AboutSite], runner: SiteRunner, threads: int
         versions={
             "python": platform.python_version(),
             **{name: version(name) for name in ("polyclinic", "torch", "numpy", "numba")},
+            **run.study.packages,
         },
     )
 

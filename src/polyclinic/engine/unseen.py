@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polyclinic.config import load_study
+from polyclinic.config import Tables, load_study
 from polyclinic.data.cases import Batch, Cases, SiteData, with_masks
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
-from polyclinic.engine.study import TABLES, Run, assignment_of
+from polyclinic.engine.study import Run, assignment_of
 from polyclinic.engine.tensors import group, load_tensors
 from polyclinic.evaluation.scoring import score_cases
 from polyclinic.federation.message import Message
@@ -48,32 +48,32 @@ class UnseenScore(NamedTuple):
 
 
 def try_models(
-    folder: RunFolder, data: SiteData, device: torch.device, *, iterations: int | None = None
+    run: Run, data: SiteData, device: torch.device, *, iterations: int | None = None
 ) -> list[UnseenScore]:
     """Score a run's models on the site's test cases, and keep the table in the run folder.
 
     The private part is trained for `iterations`, by default as long as a site of the run trained.
     """
-    run = finished_run(folder)
-    runner = SiteRunner(assignment_of(run, folder.about().sites), device)
+    runner = SiteRunner(assignment_of(run, run.folder.about().sites), device)
+    metrics = runner.assignment.metrics
     task, cases = runner.assignment.task, with_masks(data.test)
     if not len(cases):
         raise RunError(f"site {data.name} has no test cases with masks to try models on")
     true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
     rows = [
         UnseenScore(model, *row)
-        for model, predicted in _predictions(folder, runner, data, cases, iterations)
+        for model, predicted in _predictions(run.folder, runner, data, cases, iterations)
         for row in score_cases(
-            predicted, true, cases.names, task.regions, spacing, run.study.evaluation.metrics
+            predicted, true, cases.names, task.regions, spacing, list(metrics), metrics
         )
     ]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([UnseenScore._fields, *rows])
-    folder.write_atomic(f"unseen-{slug(data.name)}.csv", text.getvalue())
+    run.folder.write_atomic(f"unseen-{slug(data.name)}.csv", text.getvalue())
     return rows
 
 
-def finished_run(folder: RunFolder) -> Run:
+def finished_run(folder: RunFolder, tables: Tables) -> Run:
     """The run in a folder, with all its sites' models."""
     if not folder.finished:
         raise RunError(f"{folder.path} is not finished: its models are not there yet")
@@ -83,7 +83,7 @@ def finished_run(folder: RunFolder) -> Run:
             f"{folder.path} lacks the models of {', '.join(missing)}: across hospitals they stay "
             "at the sites, so a site that took no part cannot try them"
         )
-    study = load_study(folder.path / "study.toml", [], TABLES)
+    study = load_study(folder.path / "study.toml", [], tables)
     return Run(study.method[0], study.seeds[0], folder, study)
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.evaluation.metrics import all_metrics, unknown_metrics
+from polyclinic.evaluation.metrics import DISTANCES, OVERLAPS, Metric, all_metrics, unknown_metrics
 
 UNLABELLED = 255
 
@@ -42,18 +42,25 @@ def score_cases(
     regions: Regions,
     spacing: NDArray[np.floating[Any]],
     metrics: Sequence[str],
+    known: Mapping[str, Metric] = {},
 ) -> list[ScoreRow]:
-    """A row for each case, region and metric, in this order; the spacing of pixels is N × 2."""
-    _refuse_mistakes(predicted, true, names, regions, spacing, metrics)
+    """A row for each case, region and metric, in this order; the spacing of pixels is N × 2.
+
+    `known` has the metrics that are not among the built-in ones, which share what they can.
+    """
+    shared = [name for name in metrics if name not in known or name in OVERLAPS + DISTANCES]
+    _refuse_mistakes(predicted, true, names, regions, spacing, shared)
+    rows = []
     # No threads: a case takes about a millisecond, too little to win by handing it over.
-    return [
-        ScoreRow(name, region, metric, value)
-        for name, first, second, sizes in zip(names, predicted, true, spacing, strict=True)
-        for region, classes in regions.items()
-        for metric, value in all_metrics(
-            union(first, classes), union(second, classes), sizes, metrics
-        ).items()
-    ]
+    for name, first, second, sizes in zip(names, predicted, true, spacing, strict=True):
+        for region, classes in regions.items():
+            masks = union(first, classes), union(second, classes)
+            values = all_metrics(*masks, sizes, shared)
+            for metric in metrics:
+                if metric not in values:
+                    values[metric] = float(known[metric].function(*masks, sizes))
+                rows.append(ScoreRow(name, region, metric, values[metric]))
+    return rows
 
 
 def count_empty(predicted: ClassMaps, true: ClassMaps, regions: Regions) -> dict[str, EmptyCounts]:

@@ -14,7 +14,6 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.mixing import mix
 from polyclinic.federation.server import Server, SiteInfo
 from polyclinic.federation.site import Site
-from polyclinic.losses.supervised import segmentation_loss
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
 
@@ -144,7 +143,7 @@ class Method:
 
 def plain_loss(site: Site, batch: Batch) -> Tensor:
     """The supervised loss alone: (partial) cross entropy, Dice or both."""
-    return segmentation_loss(site.net(batch.images), batch.labels, kind=site.loss_kind)
+    return site.supervised(site.net(batch.images), batch.labels)
 
 
 def ignore(server: Server, replies: Mapping[str, Message]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Cases, with_masks
 from polyclinic.data.field_of_view import background_out_of_view, in_view
+from polyclinic.evaluation import METRICS, Metric
 from polyclinic.evaluation.scoring import ScoreRow, score_cases
 from polyclinic.federation.site import Site
 from polyclinic.networks.contract import likeliest
@@ -46,13 +47,17 @@ def predictions(method: Method, site: Site, cases: Cases) -> Iterator[Tensor]:
 
 
 def score(
-    method: Method, site: Site, cases: Cases, metrics: Sequence[str]
+    method: Method,
+    site: Site,
+    cases: Cases,
+    metrics: Sequence[str],
+    known: Mapping[str, Metric] = METRICS,
 ) -> tuple[list[ScoreRow], NDArray[np.uint8]]:
     """A row for each case, region and metric, and the class maps they were scored on."""
     predicted = class_maps(method, site, cases)
     true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
     regions = site.task.regions
-    return score_cases(predicted, true, cases.names, regions, spacing, metrics), predicted
+    return score_cases(predicted, true, cases.names, regions, spacing, metrics, known), predicted
 
 
 def validation_dice(method: Method, site: Site) -> float:

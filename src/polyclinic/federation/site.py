@@ -19,6 +19,7 @@ from polyclinic.federation.optimizing import autocast, clip, learning_rate, opti
 from polyclinic.federation.seeds import derive, generator
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.weights import Weights
+from polyclinic.losses import LOSSES, Loss
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, statistics
 
@@ -62,6 +63,7 @@ class Site:
     first: bool = True  # nothing was kept from an earlier visit
     fits: list[Fit] = field(default_factory=list)
     in_use: str = "own"  # the set of weights the network has at the moment
+    loss: Loss | None = None  # the one that the study names; None for auto
 
     @property
     def device(self) -> torch.device:
@@ -69,11 +71,9 @@ class Site:
         return self.weights.flat.device
 
     @property
-    def loss_kind(self) -> str:
-        """The supervised loss; `auto` is cross entropy, with Dice where masks are full."""
-        if self.training.loss != "auto":
-            return self.training.loss
-        return "ce+dice" if self.info.kind == "mask" else "ce"
+    def supervised(self) -> Loss:
+        """The study's loss; `auto` is cross entropy, with Dice where masks are full."""
+        return self.loss or LOSSES["ce+dice" if self.info.kind == "mask" else "ce"]
 
     @property
     def steps(self) -> int:

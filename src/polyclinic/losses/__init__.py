@@ -4,7 +4,10 @@ from polyclinic.losses.checks import TensorError
 from polyclinic.losses.gated_crf import Window, gated_crf
 from polyclinic.losses.pseudo_labels import dual_branch_loss, mixed_label, pseudo_dice
 from polyclinic.losses.supervised import (
+    LOSSES,
     LabelError,
+    Loss,
+    SegmentationLoss,
     partial_cross_entropy,
     segmentation_loss,
     soft_dice,
@@ -13,7 +16,10 @@ from polyclinic.losses.tree import tree_energy, tree_filter
 from polyclinic.losses.virtual_classes import virtual_class_loss
 
 __all__ = [
+    "LOSSES",
     "LabelError",
+    "Loss",
+    "SegmentationLoss",
     "TensorError",
     "Window",
     "dual_branch_loss",

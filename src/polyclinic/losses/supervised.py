@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""A function of logits (B×K×H×W) and labels (B×H×W, 255 = unlabelled) that gives a scalar."""
 KINDS = ("ce", "dice", "ce+dice")
 UNLABELLED = 255
 SMOOTH = 1e-5
@@ -55,6 +60,26 @@ def segmentation_loss(
     if "dice" in terms:
         loss = loss + _dice(log_probabilities.exp(), truth)
     return loss
+
+
+@dataclass(frozen=True)
+class SegmentationLoss:
+    """A loss that a study can name, and a line about it."""
+
+    kind: str
+    summary: str
+    entropy_weight: float = 1.0
+
+    def __call__(self, logits: Tensor, label: Tensor) -> Tensor:
+        """Give the loss of a batch, all of it from one softmax."""
+        return segmentation_loss(logits, label, self.kind, entropy_weight=self.entropy_weight)
+
+
+LOSSES: Mapping[str, Loss] = {
+    "ce": SegmentationLoss("ce", "cross entropy over the labelled pixels"),
+    "dice": SegmentationLoss("dice", "soft Dice over the labelled pixels"),
+    "ce+dice": SegmentationLoss("ce+dice", "the sum of both"),
+}
 
 
 def _cross_entropy(log_probabilities: Tensor, truth: Tensor) -> Tensor:

@@ -20,7 +20,6 @@ from polyclinic.federation.optimizing import after_rounds
 from polyclinic.federation.server import Server, SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.losses.inconsistency import Inconsistency, guided_entropy, inconsistency
-from polyclinic.losses.supervised import segmentation_loss
 from polyclinic.networks.contract import Segmenter
 
 Models = dict[str, dict[str, Tensor]]
@@ -74,7 +73,7 @@ class IGC:
             maps = [method.predict(replace(site, net=each), batch.images) for each in models]
         guide = inconsistency(torch.stack(maps), self.inconsistency, relative=self.relative)
         logits = site.net(batch.images)
-        plain = segmentation_loss(logits, batch.labels, kind=site.loss_kind)
+        plain = site.supervised(logits, batch.labels)
         return plain + self.weight * guided_entropy(logits.float().softmax(1), batch.labels, guide)
 
 

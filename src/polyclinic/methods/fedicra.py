@@ -16,7 +16,7 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, plain_loss
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
-from polyclinic.losses import Window, gated_crf, segmentation_loss, tree_energy
+from polyclinic.losses import Window, gated_crf, tree_energy
 from polyclinic.methods.learned_mixing import Mixing, MixingLoss, Uses, receive_mixed
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.gated_segmenter import GatedSegmenter, Sight
@@ -89,7 +89,7 @@ class FedICRA(Method):
         """Labels, tree energy, gated CRF and the contrast between the sites' gates."""
         net = cast(GatedSegmenter, site.net)
         seen = net.look(batch.images)
-        loss = segmentation_loss(seen.logits, batch.labels, kind=site.loss_kind)
+        loss = site.supervised(seen.logits, batch.labels)
         if site.info.kind != "mask":
             view = in_view(batch.images, site.task.dark)
             loss = loss + self._without_labels(net, seen, batch, view)

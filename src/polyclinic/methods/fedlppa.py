@@ -17,7 +17,7 @@ from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server, SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
-from polyclinic.losses import Window, gated_crf, pseudo_dice, segmentation_loss
+from polyclinic.losses import Window, gated_crf, pseudo_dice
 from polyclinic.methods.learned_mixing import Mixing, MixingLoss, Uses, receive_mixed
 from polyclinic.methods.second_decoder import (
     SECOND,
@@ -175,7 +175,7 @@ class FedLPPA(Method):
         return (net(batch.images),) if net.second is None else net.both(batch.images)
 
     def _labelled(self, site: Site, batch: Batch, branches: tuple[Tensor, ...]) -> Tensor:
-        losses = [segmentation_loss(each, batch.labels, kind=site.loss_kind) for each in branches]
+        losses = [site.supervised(each, batch.labels) for each in branches]
         return torch.stack(losses).mean() if len(losses) > 1 else losses[0]
 
 

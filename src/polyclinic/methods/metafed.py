@@ -19,7 +19,6 @@ from polyclinic.federation.optimizing import after_rounds
 from polyclinic.federation.scoring import validation_dice
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
-from polyclinic.losses.supervised import segmentation_loss
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, nonempty, norms
 
@@ -128,7 +127,7 @@ def distillation_loss(site: Site, batch: Batch, teacher: Segmenter, weight: floa
     logits = site.net.head(site.net.decoder(features)[-1])
     taught = teacher.encoder(batch.images)
     distance = torch.stack([mse_loss(f, t) for f, t in zip(features, taught, strict=True)]).mean()
-    return segmentation_loss(logits, batch.labels, kind=site.loss_kind) + weight * distance
+    return site.supervised(logits, batch.labels) + weight * distance
 
 
 def personal_weight(distillation: float, theirs: float, own: float, useful_above: float) -> float:

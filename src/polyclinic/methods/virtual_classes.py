@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, cast
 
 import torch
@@ -13,7 +13,7 @@ from polyclinic.data.cases import Batch
 from polyclinic.federation.method import Method
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
-from polyclinic.losses import segmentation_loss, virtual_class_loss
+from polyclinic.losses import Loss, SegmentationLoss, virtual_class_loss
 from polyclinic.networks.affinity import ROLES, Projection, Role, add_affinity, affinity
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
@@ -72,9 +72,13 @@ class VirtualClasses(Method):
             real, virtual = cast(VirtualHead, site.net.head).both(maps)
         else:
             real = site.net.head(maps)
-        loss = segmentation_loss(
-            real, batch.labels, kind=site.loss_kind, entropy_weight=self.real_weight
-        )
+        loss = self._weighted(site.supervised, real, batch.labels)
         if virtual is None:
             return loss
         return loss + self.virtual_weight * virtual_class_loss(virtual)
+
+    def _weighted(self, supervised: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss on the real classes: its cross entropy weighs more or less, else all of it."""
+        if isinstance(supervised, SegmentationLoss):
+            return replace(supervised, entropy_weight=self.real_weight)(logits, labels)
+        return self.real_weight * supervised(logits, labels)

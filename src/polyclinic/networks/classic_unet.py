@@ -16,13 +16,13 @@ class ClassicUNet(Segmenter):
     """U-Net with transposed convolutions, ReLU, no dropout and a 1×1 head."""
 
     name = "classic_unet"
+    divisor = 16
 
     def __init__(self, *, channels: int, classes: int, width: Width = 64) -> None:
         widths = tuple(width << level for level in range(5))
         super().__init__(
             channels=channels,
             classes=classes,
-            divisor=16,
             encoder=DoubleConvEncoder(channels, widths, relu, (0.0,) * len(widths)),
             decoder=UpDecoder([UpBlock(2 * beside, beside) for beside in widths[-2::-1]]),
             head=nn.Conv2d(width, classes, kernel_size=1),

@@ -21,14 +21,14 @@ class Segmenter(nn.Module):
     maps, coarsest first; the head turns the last of them into logits of the images' size.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = "of your own"
+    divisor: int = 1  # of the height and width of all images that it can take
 
     def __init__(
         self,
         *,
         channels: int,
         classes: int,
-        divisor: int,
         encoder: nn.Module,
         decoder: nn.Module,
         head: nn.Module,
@@ -36,7 +36,6 @@ class Segmenter(nn.Module):
         super().__init__()
         self.channels = channels
         self.classes = classes
-        self.divisor = divisor
         self.encoder = encoder
         self.decoder = decoder
         self.head = head
@@ -63,7 +62,6 @@ class Segmenter(nn.Module):
         return {
             "channels": self.channels,
             "classes": self.classes,
-            "divisor": self.divisor,
             "encoder": self.encoder,
             "decoder": self.decoder,
             "head": self.head,

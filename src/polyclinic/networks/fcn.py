@@ -23,13 +23,13 @@ class FCN(Segmenter):
     """
 
     name = "fcn"
+    divisor = 32
 
     def __init__(self, *, channels: int, classes: int, width: Width = 64) -> None:
         widths = tuple(width * growth for growth in (1, 2, 4, 8, 8))
         super().__init__(
             channels=channels,
             classes=classes,
-            divisor=32,
             encoder=VGG(channels, widths),
             decoder=ScoreDecoder(widths[-SCORED:], width),
             head=EnlargingHead(width, classes, 8),

@@ -31,6 +31,7 @@ class GatedSegmenter(Segmenter):
         self, net: Segmenter, *, sites: int, pooling: Pooling | None, projected: bool
     ) -> None:
         super().__init__(**net.pieces())
+        self.divisor = net.divisor
         self.name = net.name  # type: ignore[misc]  # errors should name what the study names
         features, maps = smallest_maps(net)
         deepest = features[-1].shape[1]

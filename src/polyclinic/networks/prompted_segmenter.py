@@ -104,6 +104,7 @@ class PromptedSegmenter(Segmenter):
         second: bool,
     ) -> None:
         super().__init__(**net.pieces())
+        self.divisor = net.divisor
         self.name = net.name  # type: ignore[misc]  # errors should name what the study names
         self.prompts = prompts
         self.fusion: Fusion | None = None

@@ -13,13 +13,13 @@ class PVTFPN(Segmenter):
     """PVTv2 (b0 at a width of 32, b1 at 64) with an FPN decoder and a 1×1 head."""
 
     name = "pvt_fpn"
+    divisor = 32
 
     def __init__(self, *, channels: int, classes: int, width: Width = 32) -> None:
         encoder = PVT(channels, width)
         super().__init__(
             channels=channels,
             classes=classes,
-            divisor=32,
             encoder=encoder,
             decoder=FPNDecoder(encoder.widths),
             head=EnlargingHead(BRANCH, classes, 4),

@@ -15,13 +15,13 @@ class ResUNet(Segmenter):
     """U-Net of four levels made of residual units, without pooling, and a 1×1 head."""
 
     name = "res_unet"
+    divisor = 8
 
     def __init__(self, *, channels: int, classes: int, width: Width = 64) -> None:
         widths = tuple(width << level for level in range(4))
         super().__init__(
             channels=channels,
             classes=classes,
-            divisor=8,
             encoder=ResidualEncoder(channels, widths),
             decoder=UpDecoder([UpUnit(2 * beside, beside) for beside in widths[-2::-1]]),
             head=nn.Conv2d(width, classes, kernel_size=1),

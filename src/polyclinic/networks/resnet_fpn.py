@@ -18,13 +18,13 @@ class ResNetFPN(Segmenter):
     """ResNet-18 with an FPN decoder and a 1×1 head."""
 
     name = "resnet_fpn"
+    divisor = 32
 
     def __init__(self, *, channels: int, classes: int, width: Width = 64) -> None:
         encoder = ResNet(channels, width)
         super().__init__(
             channels=channels,
             classes=classes,
-            divisor=32,
             encoder=encoder,
             decoder=FPNDecoder(encoder.widths),
             head=EnlargingHead(BRANCH, classes, 4),

@@ -23,6 +23,7 @@ class UNet(Segmenter):
     """U-Net with bilinear upsampling, leaky activations, dropout and a 3×3 head."""
 
     name = "unet"
+    divisor = 16
 
     def __init__(
         self,
@@ -36,7 +37,6 @@ class UNet(Segmenter):
         super().__init__(
             channels=channels,
             classes=classes,
-            divisor=16,
             encoder=DoubleConvEncoder(channels, widths, leaky, dropout),
             decoder=UpDecoder([UpBlock(2 * beside, beside) for beside in widths[-2::-1]]),
             head=nn.Conv2d(width, classes, kernel_size=3, padding=1),

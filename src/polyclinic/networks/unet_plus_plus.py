@@ -16,13 +16,13 @@ class UNetPlusPlus(Segmenter):
     """U-Net++ with transposed convolutions, ReLU and a 1×1 head on its last and finest map."""
 
     name = "unet_plus_plus"
+    divisor = 16
 
     def __init__(self, *, channels: int, classes: int, width: Width = 32) -> None:
         widths = tuple(width << level for level in range(5))
         super().__init__(
             channels=channels,
             classes=classes,
-            divisor=16,
             encoder=DoubleConvEncoder(channels, widths, relu, (0.0,) * len(widths)),
             decoder=NestedDecoder(widths),
             head=nn.Conv2d(width, classes, kernel_size=1),

@@ -18,7 +18,6 @@ from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.deploy.folder import INNER_PORT, Deployment, write_deployment
 from polyclinic.engine.flower.deploy.keys import make_key
 from polyclinic.engine.flower.processes import free_port, listens
-from polyclinic.engine.study import task_of
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import RunFolder, run_path
 from tests.engine.flower.hospitals import Hospitals
@@ -39,7 +38,7 @@ class Federation:
         self.deployment = Deployment(self.folder / "deployment")
         study = hospitals.study()
         address = f"127.0.0.1:{self.port}"
-        write_deployment(study, task_of(study), address, self.deployment, days=30)
+        write_deployment(study, address, self.deployment, days=30)
         self.coordinator = self.deployment.coordinator / "coordinator.toml"
         _edit(self.coordinator, {f"port = {INNER_PORT}": f"port = {self.port}"})
         for name in hospitals.names:

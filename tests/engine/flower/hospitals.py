@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import chain, count
 from pathlib import Path
 
-from polyclinic.config import EngineSettings, Study, load_study
+from polyclinic.catalog import BUILT_IN
+from polyclinic.config import EngineSettings, Study, Tables, load_study
 from polyclinic.config.node_file import NodeFile, load_node_file
 from polyclinic.data.drawing import write_drawn_site
 from polyclinic.data.load import load_federation
@@ -13,7 +14,7 @@ from polyclinic.data.synthetic import federation
 from polyclinic.engine.flower.coordinator import across_hospitals
 from polyclinic.engine.flower.hosting import host_study
 from polyclinic.engine.flower.site_service import SiteService
-from polyclinic.engine.study import TABLES, perform, runs_of, task_of
+from polyclinic.engine.study import perform, runs_of
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import run_path
 from tests.engine.flower.grid import InProcessGrid
@@ -60,7 +61,7 @@ class Hospitals:
         needed = chain.from_iterable(each.get(method, ()) for each in SETTINGS)
         kinds = zip(self.names, WEAK.get(method, ()), strict=False)
         labels = (f"site.{name}.labels={kind}" for name, kind in kinds)
-        return load_study(file, [*small, *needed, *labels, *overrides], TABLES)
+        return load_study(file, [*small, *needed, *labels, *overrides], BUILT_IN)
 
     def site_file(self, name: str, extra: str = "", state: str = "state") -> NodeFile:
         file = self.folder / f"{name}.toml"
@@ -71,14 +72,16 @@ class Hospitals:
         )
         return load_node_file(file)
 
-    def services(self, extra: str = "", state: str = "state") -> list[SiteService]:
-        return [SiteService(self.site_file(name, extra, state)) for name in self.names]
+    def services(
+        self, extra: str = "", state: str = "state", tables: Tables = BUILT_IN
+    ) -> list[SiteService]:
+        return [SiteService(self.site_file(name, extra, state), tables) for name in self.names]
 
     def run_locally(self, study: Study) -> Path:
         """With as many threads as the sites have: sums depend on them."""
         here = EngineSettings(threads=1, device="cpu")
         study = study.model_copy(update={"engine": here})
-        data = load_federation(task_of(study), study.data, study.site)
+        data = load_federation(study.task.built, study.data, study.site)
         (run,) = runs_of(study, self.folder / "local")
         list(perform(run, data))
         return run.folder.path

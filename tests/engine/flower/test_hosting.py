@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.engine.flower.coordinator import across_hospitals
 from polyclinic.engine.flower.hosting import host_study, site_names
 from polyclinic.engine.flower.payload import Blob
 from polyclinic.engine.loop import RoundDone, Scored, TooFewSites
-from polyclinic.engine.study import TABLES, run_study
+from polyclinic.engine.study import run_study
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import RoundLine, RunError, RunFolder
 from tests.engine.flower.grid import InProcessGrid
@@ -305,7 +306,7 @@ def test_the_local_command_refuses_a_study_for_hospitals(hospitals):
     with pytest.raises(RunError, match="polyclinic server runs it"):
         run_study(study, hospitals.folder, watch=lambda run, event: None)
     assert across_hospitals(study) is study
-    assert TABLES.method
+    assert BUILT_IN.method
 
 
 def test_lossy_encodings_halve_what_leaves_and_stay_close(hospitals, grid):

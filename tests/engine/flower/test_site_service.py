@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.engine.flower.hosting import travelling
 from polyclinic.engine.flower.payload import Payload
 from polyclinic.engine.flower.protocol import Hello, Work
@@ -139,7 +140,7 @@ def test_only_states_that_may_be_asked_for_are_kept(service, hospitals):
 def test_a_restarted_worker_goes_on_as_if_nothing_had_happened(service, hospitals):
     study = hospitals.study("fedbn")
     service.answer(work(service, study))
-    other = SiteService(hospitals.site_file(hospitals.names[0]))
+    other = SiteService(hospitals.site_file(hospitals.names[0]), BUILT_IN)
     prepare(1)
     expected = unpack(service.answer(work(service, study, reads=2, writes=4)))
     again = unpack(other.answer(work(other, study, reads=2, writes=4)))
@@ -173,9 +174,9 @@ def test_labels_on_which_site_and_study_differ_are_refused(hospitals):
     study = hospitals.study()
     wanted = study.site[0].model_copy(update={"labels": "point"})
     study = study.model_copy(update={"site": (wanted,)})
-    service = SiteService(file.model_copy(update={"labels": "mask"}))
+    service = SiteService(file.model_copy(update={"labels": "mask"}), BUILT_IN)
     assert "wants site" in service.answer(hello(study)).about["refused"]
-    own = SiteService(file.model_copy(update={"labels": "point"}))
+    own = SiteService(file.model_copy(update={"labels": "point"}), BUILT_IN)
     assert own.answer(hello(study)).about["answer"]["about"]["kind"] == "point"
 
 

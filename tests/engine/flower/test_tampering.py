@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config.coordinator_file import load_coordinator_file
 from polyclinic.engine.flower.coordinator import Coordinator
 from polyclinic.engine.flower.ledger import Ledger
@@ -90,7 +91,8 @@ def test_spoilt_answers_change_nothing_but_their_rounds(federation, spoilt):
     assert {number for number, _, _ in federation.missed(spoilt)} == set(ROUNDS)
     files = [hospitals.site_file(name, state="reference") for name in names]
     services = [
-        TamperedService(file) if file.name == names[1] else SiteService(file) for file in files
+        TamperedService(file, BUILT_IN) if file.name == names[1] else SiteService(file, BUILT_IN)
+        for file in files
     ]
     order(hospitals.folder / "reference", ROUNDS)
     again = spoilt.model_copy(update={"name": f"{spoilt.name} again"})

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.data.errors import nearest, refuse
+from polyclinic.config.mistakes import did_you_mean
+from polyclinic.data.errors import refuse
 from polyclinic.data.synthetic import fundus, octa, polyp, prostate
 from polyclinic.data.synthetic.appearance import photograph
 from polyclinic.data.synthetic.canvas import Canvas, canvas_of
@@ -128,4 +129,4 @@ def _mask(drawing: Drawing, canvas: Canvas) -> NDArray[np.uint8]:
 
 
 def _choice(name: str, allowed: Mapping[str, object]) -> str:
-    return ", ".join(allowed) + nearest(name, tuple(allowed))
+    return ", ".join(allowed) + did_you_mean(name, tuple(allowed))

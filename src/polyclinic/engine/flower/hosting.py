@@ -31,7 +31,6 @@ from polyclinic.engine.study import (
     refuse_no_validation,
     runs_of,
 )
-from polyclinic.methods import METHODS
 from polyclinic.runs import AboutSite, RunError, slug
 
 
@@ -78,18 +77,23 @@ def site_names(study: Study) -> list[str]:
     if study.site:
         return [site.name for site in study.site]
     if study.data.folder is None:
-        return [site.name for site in federation(study.task.name)]
+        return [site.name for site in federation(study.task.built.name)]
     raise RunError("across hospitals a study lists its sites: one [[site]] with a name for each")
 
 
 def refuse_impossible(study: Study) -> None:
     """Raise an error for what needs the images of all sites, or one file, at every site."""
+    if study.files:
+        raise RunError(
+            f"{', '.join(study.files)}: a file of this machine, and across hospitals only "
+            "installed code runs; make it a package, or use polyclinic run"
+        )
     if study.network.pretrained is not None:
         raise RunError(
             "network.pretrained is a file of this machine, and across hospitals every site begins "
             "with weights of its own from the seed; leave it out, or use polyclinic run"
         )
-    pooling = [each.title for each in study.method if METHODS[each.name].pools]
+    pooling = [each.title for each in study.method if each.built.pools]
     if pooling:
         raise RunError(
             f"{', '.join(pooling)} trains on the images of all sites together, which no engine "

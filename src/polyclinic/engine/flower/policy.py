@@ -51,7 +51,7 @@ class Policy:
             refused.append(f"the method {choice.name} is not among those allowed ({allowed})")
         settings = {
             "training": dict(study.training),
-            **{piece.name: piece.settings for piece in (choice, *choice.then)},
+            **{piece.name: piece.built for piece in (choice, *choice.then)},
         }
         for name, budget in budgets(settings):
             most = getattr(self.allow, name.rpartition(".")[2])

@@ -10,11 +10,11 @@ from threading import Thread
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from polyclinic.catalog import installed
 from polyclinic.config import load_study
 from polyclinic.engine.flower.event_log import EventLog
 from polyclinic.engine.flower.hosting import events_file, host_study
 from polyclinic.engine.flower.processes import alive
-from polyclinic.engine.study import TABLES
 
 app = ServerApp()
 
@@ -23,7 +23,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Host the study that the run's settings name, telling all events to a file."""
     settings = context.run_config
-    study = load_study(str(settings["study"]), [], TABLES)
+    study = load_study(str(settings["study"]), [], installed())
     root = Path(str(settings["runs"]))
     told = EventLog(events_file(root, study))
     told.begin(str(settings["attempt"]))

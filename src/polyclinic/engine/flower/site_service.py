@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from polyclinic.config import SiteSettings, Study, load_study
+from polyclinic.config import SiteSettings, Study, Tables, load_study
 from polyclinic.config.node_file import NodeFile
 from polyclinic.data.cases import SiteData, with_masks
 from polyclinic.data.load import load_federation
@@ -35,7 +35,7 @@ from polyclinic.engine.models import keep_model
 from polyclinic.engine.pictures import draw_pictures
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState, StateFolder
-from polyclinic.engine.study import TABLES, Run, about_site, assignment_of, device_of, task_of
+from polyclinic.engine.study import Run, about_site, assignment_of, device_of
 from polyclinic.federation.message import Message
 from polyclinic.federation.server import SiteInfo
 from polyclinic.runs import AboutSite, RunFolder, run_path, write_atomic
@@ -63,10 +63,14 @@ class Case:
 
 
 class SiteService:
-    """Everything that one site does for the federation, with data and network kept in memory."""
+    """Everything that one site does for the federation, with data and network kept in memory.
 
-    def __init__(self, site: NodeFile) -> None:
+    A study can name what is in the tables, but never a file of this machine.
+    """
+
+    def __init__(self, site: NodeFile, tables: Tables) -> None:
         self.site = site
+        self.tables = replace(tables, open_file=None)
         self.ledger = Ledger(site.state / "ledger.jsonl")
         self.policy = Policy(site.allow, site.privacy, self.ledger)
         self.device = torch.device(device_of(site.device))
@@ -219,7 +223,7 @@ class SiteService:
         """The settings of a run, which a reader at the site finds in its state folder too."""
         file = self.site.state / "study.toml"
         write_atomic(file, text)
-        study = load_study(file, [], TABLES)
+        study = load_study(file, [], self.tables)
         if study.network.pretrained is not None:
             raise PolicyRefusal(
                 "network.pretrained names a file, and a site opens none for a study"
@@ -240,7 +244,7 @@ class SiteService:
             name=self.site.name, folder=self.site.data, labels=kinds[0] if kinds else None
         )
         (data,) = load_federation(
-            task_of(study),
+            study.task.built,
             study.data,
             [place],
             labels=choice.labels,

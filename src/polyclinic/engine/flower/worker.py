@@ -14,11 +14,11 @@ from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from polyclinic.catalog import installed
 from polyclinic.config.node_file import load_node_file
 from polyclinic.engine.flower.payload import Payload
 from polyclinic.engine.flower.processes import socket_path
 from polyclinic.engine.flower.site_service import SiteService
-from polyclinic.weak import KINDS
 
 log = logging.getLogger("polyclinic.site")
 
@@ -26,8 +26,8 @@ log = logging.getLogger("polyclinic.site")
 def main() -> None:  # pragma: no cover (in a process of its own)
     """Work for the site whose node.toml is the only argument, until the process is ended."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s worker: %(message)s")
-    site = load_node_file(sys.argv[1], KINDS)
-    service = SiteService(site)
+    site = load_node_file(sys.argv[1], installed().kind)
+    service = SiteService(site, installed(site.allow.packages))
     with listening(socket_path(site.state)) as door:
         log.info("site %s is ready", site.name)
         while True:

@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.deploy.folder import Deployment, write_deployment
-from polyclinic.engine.study import TABLES, task_of
 
 STUDY = """
 name = "trial"
@@ -50,15 +50,13 @@ PROTOBUF = "application/protobuf"
 def study_in(folder: Path):
     file = folder / "trial.toml"
     file.write_text(STUDY)
-    study = load_study(file, [], TABLES)
-    return study, task_of(study)
+    return load_study(file, [], BUILT_IN)
 
 
 def deployed(folder: Path, address: str, **settings) -> Deployment:
     """A deployment of two sites, reached at this address."""
     deployment = Deployment(folder / "deployment")
-    study, task = study_in(folder)
-    write_deployment(study, task, address, deployment, **{"days": 90, **settings})
+    write_deployment(study_in(folder), address, deployment, **{"days": 90, **settings})
     return deployment
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config.node_file import NodeFile, load_node_file
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.deploy import own_side
@@ -61,11 +62,13 @@ def site_in(folder: Path) -> NodeFile:
 
 def wrong(folder: Path) -> dict[str, str]:
     """What is wrong, by what it is about; the line says what to do."""
-    return {each.about: str(each) for each in check_site(site_in(folder)) if not each.good}
+    return {
+        each.about: str(each) for each in check_site(site_in(folder), BUILT_IN) if not each.good
+    }
 
 
 def test_a_sound_site_gets_a_tick_for_every_check(folder):
-    findings = list(check_site(site_in(folder)))
+    findings = list(check_site(site_in(folder), BUILT_IN))
     assert [finding.about for finding in findings] == ALL
     assert [str(each) for each in findings if not each.good] == []
     assert all(str(each).startswith("✓ ") for each in findings)
@@ -103,7 +106,7 @@ def test_a_server_that_does_not_tell_the_time_is_told(folder, coordinator):
 )
 def test_a_site_learns_whether_the_server_knows_it(folder, coordinator, fleet, said):
     coordinator.fleet = fleet
-    lines = [str(each) for each in check_site(site_in(folder)) if each.about == "known"]
+    lines = [str(each) for each in check_site(site_in(folder), BUILT_IN) if each.about == "known"]
     assert [line[: len(said)] for line in lines] == [said]
 
 

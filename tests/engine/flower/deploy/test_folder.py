@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
 from polyclinic.config.coordinator_file import load_coordinator_file
 from polyclinic.config.node_file import load_node_file
 from polyclinic.engine.flower.deploy.certificates import names_of, read_certificate
 from polyclinic.engine.flower.deploy.folder import Deployment, write_deployment
 from polyclinic.engine.flower.deploy.keys import fingerprint, is_private, make_key
-from polyclinic.engine.study import TABLES
 from polyclinic.weak import KINDS
 from tests.engine.flower.deploy.loopback import deployed, study_in
 
@@ -63,8 +63,8 @@ def test_the_coordinators_file_names_its_certificates_and_every_sites_key(deploy
 
 
 def test_the_study_travels_with_the_coordinator_unchanged(deployment, tmp_path):
-    study, _ = study_in(tmp_path)
-    assert load_study(deployment.coordinator / "study.toml", [], TABLES) == study
+    study = study_in(tmp_path)
+    assert load_study(deployment.coordinator / "study.toml", [], BUILT_IN) == study
 
 
 def test_no_private_key_can_be_read_by_others_or_lies_where_it_does_not_belong(deployment):
@@ -115,10 +115,10 @@ def test_units_restart_what_they_run(deployment):
 
 
 def test_percent_signs_are_not_read_as_systemds_own(tmp_path):
-    study, task = study_in(tmp_path)
+    study = study_in(tmp_path)
     study = study.model_copy(update={"name": "50% more"})
     made = Deployment(tmp_path / "at 100%")
-    write_deployment(study, task, "fl.example.org:443", made, days=9)
+    write_deployment(study, "fl.example.org:443", made, days=9)
     text = (made.coordinator / "polyclinic-server.service").read_text()
     assert "50%% more" in text
     assert "at 100%%/coordinator" in text
@@ -189,12 +189,11 @@ def test_an_address_without_a_port_is_refused_before_anything_is_written(tmp_pat
 
 
 def test_a_method_that_needs_all_images_in_one_place_is_refused(tmp_path):
-    study, task = study_in(tmp_path)
+    study = study_in(tmp_path)
     pooled = tuple(each.model_copy(update={"name": "centralized"}) for each in study.method)
     with pytest.raises(ValueError, match="no engine across hospitals can do"):
         write_deployment(
             study.model_copy(update={"method": pooled}),
-            task,
             "fl.example.org:443",
             Deployment(tmp_path / "made"),
             days=9,
@@ -212,7 +211,7 @@ def test_an_authority_whose_key_is_off_line_is_never_replaced(tmp_path):
 
 
 def test_sites_whose_names_would_share_a_folder_are_refused(tmp_path):
-    study, task = study_in(tmp_path)
+    study = study_in(tmp_path)
     twins = tuple(
         site.model_copy(update={"name": name})
         for site, name in zip(study.site, ("a b", "A-b"), strict=True)
@@ -220,7 +219,6 @@ def test_sites_whose_names_would_share_a_folder_are_refused(tmp_path):
     with pytest.raises(ValueError, match="sites a b, A-b would share a folder"):
         write_deployment(
             study.model_copy(update={"site": twins}),
-            task,
             "fl.example.org:443",
             Deployment(tmp_path / "made"),
             days=9,

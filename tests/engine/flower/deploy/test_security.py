@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config.node_file import ServerAddress, load_node_file
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.deploy.certificates import Authority, make_authority
@@ -222,7 +223,7 @@ def test_the_proxy_speaks_no_old_tls_and_nothing_unencrypted(running):
 def test_deploy_check_finds_nothing_wrong_with_the_shipped_files(running):
     folder = running.deployment.site("north")
     write_site(folder / "data", cases=6)
-    findings = list(check_site(load_node_file(folder / "node.toml")))
+    findings = list(check_site(load_node_file(folder / "node.toml"), BUILT_IN))
     assert [str(each) for each in findings if not each.good] == []
     assert "✓ known: the server knows this site's key" in map(str, findings)
 
@@ -230,7 +231,9 @@ def test_deploy_check_finds_nothing_wrong_with_the_shipped_files(running):
 @needs_nginx
 def test_deploy_check_tells_a_site_that_the_server_does_not_know_it(running):
     site = load_node_file(running.deployment.site("St. Mary") / "node.toml")
-    assert "the server does not know this site's key" in "".join(map(str, check_site(site)))
+    assert "the server does not know this site's key" in "".join(
+        map(str, check_site(site, BUILT_IN))
+    )
 
 
 def test_deploy_check_warns_of_a_superlink_without_the_proxy(running, tmp_path):
@@ -238,7 +241,7 @@ def test_deploy_check_warns_of_a_superlink_without_the_proxy(running, tmp_path):
     shutil.copytree(running.deployment.site("north"), tmp_path / "north")
     file = tmp_path / "north" / "node.toml"
     file.write_text(text.replace(f":{running.outer}", f":{running.inner}"))
-    wrong = {each.about for each in check_site(load_node_file(file)) if not each.good}
+    wrong = {each.about for each in check_site(load_node_file(file), BUILT_IN) if not each.good}
     assert {"control interface", "study"} <= wrong
 
 

@@ -1,11 +1,12 @@
 """What a hospital checks before any training: its own side, the server, and that both agree."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
+from polyclinic.config import Tables
 from polyclinic.config.node_file import NodeFile
-from polyclinic.data.tasks import TASKS, Task
+from polyclinic.data.tasks import Task
 from polyclinic.engine.flower.commands import release
 from polyclinic.engine.flower.deploy.certificates import names_of
 from polyclinic.engine.flower.deploy.contact import Answer, Unreachable, ask
@@ -31,7 +32,7 @@ CONTROL = "/v1/control/"
 USE_THE_PROXY = "ask the coordinator to use the nginx.conf that `polyclinic deploy init` wrote"
 
 
-def check_site(site: NodeFile) -> Iterator[Finding]:
+def check_site(site: NodeFile, tables: Tables) -> Iterator[Finding]:
     """Everything that must hold at a site before it trains, a line each, as soon as it is known."""
     installed = list(check_programs())
     yield from installed
@@ -40,14 +41,14 @@ def check_site(site: NodeFile) -> Iterator[Finding]:
     identity = list(check_identity(site))
     yield from identity
     yield from check_disk(site)
-    findings, task = _server(site)
+    findings, task = _server(site, tables)
     yield from findings
     if site.server.key and all(finding.good for finding in (*identity, findings[0])):
         yield check_known(site.server, site.server.key)
-    yield from check_data(site, task)
+    yield from check_data(site, task, tables.task)
 
 
-def _server(site: NodeFile) -> tuple[list[Finding], Task | None]:
+def _server(site: NodeFile, tables: Tables) -> tuple[list[Finding], Task | None]:
     """What was found about the server, and the task of its study where that can be known."""
     try:
         answer = ask(site.server, ADDRESS)
@@ -63,9 +64,9 @@ def _server(site: NodeFile) -> tuple[list[Finding], Task | None]:
         published = _published(answer)
     except ValueError as error:
         return [*findings, Finding("study", str(error), USE_THE_PROXY)], None
-    same_task = _same_task(published)
+    same_task, task = _same_task(published, tables)
     findings += [_same_versions(published), same_task, _agreed(site, published)]
-    return findings, TASKS[published.task] if same_task.good else None
+    return findings, task
 
 
 def _clock(answer: Answer) -> Finding:
@@ -93,23 +94,41 @@ def _published(answer: Answer) -> Published:
 
 
 def _same_versions(published: Published) -> Finding:
-    theirs = f"Polyclinic {published.polyclinic}, Flower {published.flower}"
-    ours = f"Polyclinic {version('polyclinic')}, Flower {release(version('flwr'))}"
+    others = published.packages
+    theirs = _versions(published.polyclinic, published.flower, others)
+    here = {name: _version(name) for name in others}
+    ours = _versions(version("polyclinic"), release(version("flwr")), here)
     if ours == theirs:
         return Finding("same versions", f"{theirs} here and at the coordinator")
     text = f"here {ours}, at the coordinator {theirs}"
     return Finding("same versions", text, "install the coordinator's versions")
 
 
-def _same_task(published: Published) -> Finding:
-    task = TASKS.get(published.task)
+def _versions(polyclinic: str, flower: str, others: Mapping[str, str]) -> str:
+    every = {"Polyclinic": polyclinic, "Flower": flower, **others}
+    return ", ".join(f"{name} {number}" for name, number in every.items())
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "is missing"
+
+
+def _same_task(published: Published, tables: Tables) -> tuple[Finding, Task | None]:
     text = f"{published.task}: {', '.join(published.classes)}"
-    if task is None:
-        return Finding("task", f"{text}; it is not known here", "install the same Polyclinic")
+    advice = "install the same Polyclinic, and the packages that the study needs"
+    try:
+        task: Task = tables.task[published.task]
+    except KeyError:
+        return Finding("task", f"{text}; it is not known here", advice), None
+    except ValueError as error:
+        return Finding("task", f"{text}; it {error}", "agree to it in [allow] of node.toml"), None
     if task.classes != published.classes:
         own = f"here its classes are {', '.join(task.classes)}"
-        return Finding("task", f"{text}; {own}", "install the same Polyclinic")
-    return Finding("task", text)
+        return Finding("task", f"{text}; {own}", advice), None
+    return Finding("task", text), task
 
 
 def _agreed(site: NodeFile, published: Published) -> Finding:
@@ -119,6 +138,9 @@ def _agreed(site: NodeFile, published: Published) -> Finding:
         f"method {name}"
         for name in published.methods
         if not any(fnmatchcase(name, pattern) for pattern in allow.methods)
+    ]
+    refused += [
+        f"code of the package {name}" for name in published.packages if name not in allow.packages
     ]
     for name, asked in published.budgets.items():
         allowed = getattr(allow, name.rpartition(".")[2])

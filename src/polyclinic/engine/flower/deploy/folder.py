@@ -13,7 +13,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from polyclinic.config import Study, to_toml
 from polyclinic.config.node_file import split_address
 from polyclinic.config.printing import literal
-from polyclinic.data.tasks import Task
 from polyclinic.engine.flower.deploy.certificates import (
     Authority,
     make_authority,
@@ -56,7 +55,6 @@ class Deployment:
 
 def write_deployment(
     study: Study,
-    task: Task,
     address: str,
     deployment: Deployment,
     *,
@@ -75,7 +73,7 @@ def write_deployment(
     _certify(deployment, host, f"Polyclinic {study.name}", days)
     for name in names:
         _write_key(deployment, name, public_keys)
-    publish(facts_of(study, task), deployment.coordinator / "published" / "study.json")
+    publish(facts_of(study), deployment.coordinator / "published" / "study.json")
     prints = {name: fingerprint(deployment.public_key(name)) for name in names}
     _write_coordinator(study, address, deployment, prints)
     for name in names:
@@ -146,6 +144,7 @@ def _write_site(study: Study, address: str, deployment: Deployment, name: str) -
         "name": name,
         "file": slug(name),
         "labels": labels.get(name),
+        "packages": list(study.packages),
         "methods": list(dict.fromkeys(choice.name for choice in study.method)),
         "has_key": (folder / "keys").exists(),
         "fingerprint": fingerprint(deployment.public_key(name)),

@@ -3,7 +3,7 @@
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -93,10 +93,10 @@ def check_disk(site: NodeFile) -> Iterator[Finding]:
         yield Finding("disk", text)
 
 
-def check_data(site: NodeFile, task: Task | None) -> Iterator[Finding]:
+def check_data(site: NodeFile, task: Task | None, tasks: Mapping[str, Task]) -> Iterator[Finding]:
     """The data folder, by the same checks as `polyclinic data check`."""
     try:
-        summary = check_folder(site.data, task)
+        summary = check_folder(site.data, task, tasks)
     except DataError as error:
         advice = f"correct `data` in node.toml; try: polyclinic data check {site.data}"
         yield Finding("data", "; ".join(error.mistakes), advice)

@@ -7,7 +7,6 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from polyclinic.config import Study
-from polyclinic.data.tasks import Task
 from polyclinic.engine.flower.commands import release
 from polyclinic.engine.flower.policy import budgets
 from polyclinic.runs import write_atomic
@@ -25,18 +24,21 @@ class Published(BaseModel):
     task: str
     classes: tuple[str, ...]
     methods: tuple[str, ...]
+    packages: dict[str, str] = {}  # whose code it needs beside Polyclinic, with versions
     budgets: dict[str, int]  # every setting called iterations or epochs
     polyclinic: str
     flower: str
 
 
-def facts_of(study: Study, task: Task) -> Published:
+def facts_of(study: Study) -> Published:
     """The facts of a study, with the versions installed here."""
+    task = study.task.built
     return Published(
         study=study.name,
         task=task.name,
         classes=task.classes,
         methods=tuple(dict.fromkeys(choice.name for choice in study.method)),
+        packages=study.packages,
         budgets=_budgets(study),
         polyclinic=version("polyclinic"),
         flower=release(version("flwr")),
@@ -62,5 +64,5 @@ def _budgets(study: Study) -> dict[str, int]:
     largest = Counter(dict(budgets({"training": dict(study.training)})))
     for choice in study.method:
         for piece in (choice, *choice.then):
-            largest |= Counter(dict(budgets({piece.name: piece.settings})))
+            largest |= Counter(dict(budgets({piece.name: piece.built})))
     return dict(largest)

@@ -1,0 +1,19 @@
+"""What studies can name on this machine, and what to tell about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from polyclinic.config import Tables
+
+
+def tables() -> Tables:
+    """All that a study can name here; warnings tell what packages offer in vain."""
+    from polyclinic.catalog import installed, left_out
+
+    for sentence in left_out():
+        typer.echo(f"warning: {sentence}", err=True)
+    return installed()

@@ -1,0 +1,66 @@
+"""What a study has chosen: names, and what they stand for, built with all settings."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from polyclinic.config.section import Section
+from polyclinic.config.tables import Origin
+
+
+class Choice(Section):
+    """A name from a table, what it stands for, built with all its settings, and its origin."""
+
+    name: str
+    built: Any
+    origin: Origin = Origin()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that it was built with, defaults filled in."""
+        return {each.name: getattr(self.built, each.name) for each in fields(self.built)}
+
+
+class TaskChoice(Choice):
+    """A task at the study's resolution."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What of a task a study can set."""
+        return {"resolution": self.built.resolution}
+
+
+@dataclass(frozen=True)
+class Factory:
+    """What makes a network with these settings once its channels and classes are given."""
+
+    make: Callable[..., Any]
+    settings: Mapping[str, Any]
+
+    def __call__(self, **given: Any) -> Any:
+        """A new network."""
+        return self.make(**given, **self.settings)
+
+
+class NetworkChoice(Choice):
+    """A network, and the file of weights that it starts from where not from the seed alone."""
+
+    built: Factory
+    pretrained: Path | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that the network is made with."""
+        return dict(self.built.settings)
+
+
+class MethodChoice(Choice):
+    """A method, its name in tables and folders, and the finishing steps after the last round.
+
+    With `labels` every site trains on these instead of its own kind.
+    """
+
+    title: str
+    labels: str | None = None
+    then: tuple[Choice, ...] = ()
