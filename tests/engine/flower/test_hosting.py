@@ -258,6 +258,36 @@ def test_a_study_killed_between_rounds_resumes_to_the_same_weights(hospitals, gr
             assert equal(hospitals.site_model(study, name), local)
 
 
+def test_a_study_whose_best_round_lies_back_resumes_and_takes_it_up(hospitals, grid):
+    study = hospitals.study("fedbn", "federation.rounds=4", "evaluation.every=1")
+
+    def first_round_is_best(payload):
+        rows = [
+            (*row[:3], 1.0 if payload.about["answer"]["number"] == 1 else 0.0)
+            for row in payload.about["answer"]["rows"]
+        ]
+        return answered(payload, rows=rows)
+
+    for place in grid.answering:
+        spoiling(grid, place, first_round_is_best, lambda ask: ask.get("split") == "val")
+
+    def die(run, event):
+        if isinstance(event, RoundDone) and event.round == 3:
+            raise KeyboardInterrupt
+
+    root = hospitals.folder / "runs"
+    with pytest.raises(KeyboardInterrupt):
+        host_study(across_hospitals(study), root, grid, threads=1, watch=die)
+    hospitals.run_with(grid, study, resume=True)
+    run = RunFolder(hospitals.run_folder(study))
+    assert run.end().chosen_round == 1
+    assert not missed(run)
+    whole = hospitals.study("fedbn", "federation.rounds=4", "evaluation.every=1")
+    hospitals.run_with(grid, whole)
+    for name in hospitals.names:
+        assert equal(hospitals.site_model(study, name), hospitals.site_model(whole, name))
+
+
 def test_a_finished_study_is_left_alone(hospitals, grid):
     study = hospitals.study("fedavg", *ONCE)
     hospitals.run_with(grid, study)
