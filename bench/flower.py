@@ -22,10 +22,10 @@ from polyclinic.config import Study, load_study
 from polyclinic.config.node_file import load_node_file
 from polyclinic.data.drawing import write_drawn_site
 from polyclinic.engine.flower.hosting import travelling
-from polyclinic.engine.flower.payload import Payload
 from polyclinic.engine.flower.processes import free_port, socket_path
-from polyclinic.engine.flower.protocol import Hello
-from polyclinic.engine.flower.site_app import consult
+from polyclinic.engine.flower.protocol import GreetingRequest, requesting
+from polyclinic.engine.flower.site_app import ask_worker
+from polyclinic.engine.flower.wire import Payload
 from polyclinic.runs import RunFolder, find_runs
 
 POLYCLINIC = str(Path(sys.executable).with_name("polyclinic"))
@@ -35,21 +35,20 @@ ROUNDS = 2
 AT_ONCE = 8  # sites that work at the same time: more starve Flower itself on two cores
 COLD = """
 import sys
+from pathlib import Path
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config.node_file import load_node_file
 from polyclinic.engine.flower.site_service import SiteService
-from polyclinic.engine.flower.payload import Payload
-from pathlib import Path
-payload = Payload.read(open(sys.argv[2], "rb"))
-assert "answer" in SiteService(load_node_file(sys.argv[1]), BUILT_IN).answer(payload).about
+from polyclinic.engine.flower.wire import header_of
+payload = Path(sys.argv[2]).read_bytes()
+service = SiteService(load_node_file(sys.argv[1]), BUILT_IN)
+assert "response" in header_of(service.respond(payload))
 """
 WARM = """
 import sys
 from pathlib import Path
-from polyclinic.engine.flower.payload import Payload
-from polyclinic.engine.flower.site_app import consult
-payload = Payload.read(open(sys.argv[2], "rb"))
-assert "answer" in consult(Path(sys.argv[1]), payload).about
+from polyclinic.engine.flower.site_app import ask_worker
+assert b"response" in ask_worker(Path(sys.argv[1]), Path(sys.argv[2]).read_bytes())
 """
 
 
@@ -83,12 +82,11 @@ def message(folder: Path) -> Ratio:
     study, files = prepared(folder, 1, free_port())
     site = load_node_file(files[0])
     payload = folder / "payload"
-    hello = Hello(study=travelling(study), run="").model_dump(mode="json")
-    with payload.open("wb") as stream:
-        Payload({"ask": hello}).write(stream)
+    request = GreetingRequest(study=travelling(study), run="")
+    payload.write_bytes(Payload(requesting(request)).to_bytes())
     worker = [sys.executable, "-m", "polyclinic.engine.flower.worker", str(files[0])]
     with process(worker, folder / "worker.log"):
-        consult(socket_path(site.state), Payload({"ask": hello}))
+        ask_worker(socket_path(site.state), payload.read_bytes())
         cold = [[sys.executable, "-c", COLD, str(files[0]), str(payload)]] * 5
         warm = [[sys.executable, "-c", WARM, str(socket_path(site.state)), str(payload)]] * 5
         seconds = {"cold": [], "warm": []}
@@ -116,7 +114,7 @@ def deployed(folder: Path, sites: int) -> dict[str, float]:
     after = os.times()
     spent = after.children_user + after.children_system - cpu.children_user - cpu.children_system
     measured = of_run(folder / "runs")
-    measured["cpu"] = spent / (ROUNDS + 3)  # hello, finalizing and scores cost as much as a round
+    measured["cpu"] = spent / (ROUNDS + 3)  # greeting, finalizing, scores cost as much as a round
     whole = time.perf_counter() - started
     measured["start"] = whole - measured["seconds"]
     return measured

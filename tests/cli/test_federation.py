@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from polyclinic.cli import app
 from polyclinic.engine.flower.ledger import Ledger
-from polyclinic.engine.flower.payload import Payload
+from polyclinic.engine.flower.wire import Payload
 from tests.engine.flower.hospitals import Hospitals
 
 

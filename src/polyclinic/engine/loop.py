@@ -122,6 +122,7 @@ class Loop:
         if self.checkpoint.exists:
             self.progress = self.checkpoint.load(self.server)
             started -= self.progress.seconds
+            self._keep_needed()  # told before anything else is asked: sites remove the rest
         else:
             self.method.start(self.server)
         rounds = self.assignment.rounds
@@ -260,7 +261,12 @@ class Loop:
         self._record()  # first, so that no finished round lacks its record
         self.progress = replace(self.progress, round=number, seconds=seconds)
         self.checkpoint.save(self.server, self.progress)
-        self.sites.forget([self.chosen_round, self.progress.best_round, number - 1, number])
+        self._keep_needed()
+
+    def _keep_needed(self) -> None:
+        """Let the sites remove the states that nothing from here on can ask for."""
+        last = self.progress.round
+        self.sites.forget([self.chosen_round, self.progress.best_round, last - 1, last])
 
     def _record(self) -> None:
         self.record(self.lines, self.scores, self.server.tables)

@@ -12,12 +12,14 @@ from polyclinic.data.drawing import write_drawn_site
 from polyclinic.data.load import load_federation
 from polyclinic.data.synthetic import federation
 from polyclinic.engine.flower.coordinator import across_hospitals
-from polyclinic.engine.flower.hosting import host_study
+from polyclinic.engine.flower.hosting import host_study, travelling
+from polyclinic.engine.flower.protocol import GreetingRequest, requesting
 from polyclinic.engine.flower.site_service import SiteService
+from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.study import perform, runs_of
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import run_path
-from tests.engine.flower.grid import InProcessGrid
+from tests.engine.flower.in_process import InProcessLink
 from tests.federations import NEEDS
 
 TASK = "octa"
@@ -27,6 +29,12 @@ WEAK = dict.fromkeys(("fedicra", "fedlppa"), ("point", "scribble", "block", "mas
 BRIEF = dict.fromkeys(("fedala", "fedicra", "fedlppa"), ("method.mixing.first_passes=2",))
 EVERY_TERM = {"fedlppa": ("method.crf=0.1",)}  # one that is off by default
 SETTINGS = (NEEDS, LARGER, BRIEF, EVERY_TERM)
+
+
+def greeting(study: Study) -> bytes:
+    """A payload that greets a site on behalf of a study."""
+    request = GreetingRequest(study=travelling(study), run="")
+    return Payload(requesting(request)).to_bytes()
 
 
 class Hospitals:
@@ -86,12 +94,12 @@ class Hospitals:
         list(perform(run, data))
         return run.folder.path
 
-    def run_with(self, grid: InProcessGrid, study: Study, **changes) -> list:
+    def run_with(self, link: InProcessLink, study: Study, **changes) -> list:
         events = []
         host_study(
             across_hospitals(study),
             self.folder / "runs",
-            grid,
+            link,
             threads=1,
             watch=lambda run, event: events.append(event),
             **changes,

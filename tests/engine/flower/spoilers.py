@@ -1,68 +1,78 @@
-"""What a hospital with a broken or tampered program may do to its answers."""
+"""What a hospital with a broken or tampered program may do to its responses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from polyclinic.engine.flower.payload import Blob, Payload
+import torch
+from torch import Tensor
+
+from polyclinic.engine.flower.wire import Payload
 
 Spoiler = Callable[[Payload], Payload]
 
 
-def one_array(payload: Payload, change: Callable[[Blob], Blob]) -> Payload:
-    name = next(iter(payload.arrays))
-    return replace(payload, arrays={**payload.arrays, name: change(payload.arrays[name])})
+def one_tensor(payload: Payload, change: Callable[[Tensor], Tensor]) -> Payload:
+    name = f"weights/{payload.header['message']['weights'][0]}"
+    changed = change(payload.tensors[name]).contiguous()
+    return replace(payload, tensors={**payload.tensors, name: changed})
 
 
 def nan(payload: Payload) -> Payload:
     """A single value among thousands."""
-    return one_array(payload, lambda blob: replace(blob, data=b"\x00\x00\xc0\x7f" + blob.data[4:]))
+
+    def change(tensor: Tensor) -> Tensor:
+        changed = tensor.clone()
+        changed.view(-1)[0] = float("nan")
+        return changed
+
+    return one_tensor(payload, change)
 
 
 def transposed(payload: Payload) -> Payload:
-    return one_array(payload, lambda blob: replace(blob, shape=blob.shape[::-1]))
+    return one_tensor(payload, lambda tensor: tensor.reshape(tensor.shape[::-1]))
 
 
 def as_integers(payload: Payload) -> Payload:
-    return one_array(payload, lambda blob: replace(blob, dtype="int32"))
+    return one_tensor(payload, lambda tensor: tensor.to(torch.int32))
 
 
 def emptied(payload: Payload) -> Payload:
-    return one_array(payload, lambda blob: replace(blob, data=b""))
+    return one_tensor(payload, lambda tensor: tensor.new_empty(0))
 
 
 def renamed(payload: Payload) -> Payload:
-    first, *others = payload.arrays
-    names = ["nonsense", *payload.about["message"]["weights"][1:]]
-    arrays = {"weights/nonsense": payload.arrays[first], **{n: payload.arrays[n] for n in others}}
-    return replace(lettered(payload, weights=names), arrays=arrays)
+    first, *others = payload.header["message"]["weights"]
+    tensors = dict(payload.tensors)
+    tensors["weights/nonsense"] = tensors.pop(f"weights/{first}")
+    return replace(listing(payload, weights=["nonsense", *others]), tensors=tensors)
 
 
 def shortened(payload: Payload) -> Payload:
-    names = payload.about["message"]["weights"][1:]
-    arrays = dict(list(payload.arrays.items())[1:])
-    return replace(lettered(payload, weights=names), arrays=arrays)
+    first, *others = payload.header["message"]["weights"]
+    tensors = {n: t for n, t in payload.tensors.items() if n != f"weights/{first}"}
+    return replace(listing(payload, weights=others), tensors=tensors)
 
 
 def without_numbers(payload: Payload) -> Payload:
-    return lettered(payload, numbers={})
+    return listing(payload, numbers={})
 
 
 def under_another_name(payload: Payload) -> Payload:
-    return replace(payload, about={**payload.about, "site": "elsewhere"})
+    return replace(payload, header={**payload.header, "site": "elsewhere"})
 
 
-def lettered(payload: Payload, **changes: object) -> Payload:
+def listing(payload: Payload, **changes: object) -> Payload:
     """Another table of contents."""
-    message = {**payload.about["message"], **changes}
-    return replace(payload, about={**payload.about, "message": message})
+    message = {**payload.header["message"], **changes}
+    return replace(payload, header={**payload.header, "message": message})
 
 
-def answered(payload: Payload, **changes: object) -> Payload:
-    """Another answer beside the message."""
-    answer = {**payload.about["answer"], **changes}
-    return replace(payload, about={**payload.about, "answer": answer})
+def responding(payload: Payload, **changes: object) -> Payload:
+    """Another response beside the message."""
+    response = {**payload.header["response"], **changes}
+    return replace(payload, header={**payload.header, "response": response})
 
 
 SPOILERS: Mapping[str, tuple[Spoiler, str]] = {
@@ -70,10 +80,10 @@ SPOILERS: Mapping[str, tuple[Spoiler, str]] = {
     "names": (renamed, "weights that are not shared: nonsense"),
     "fewer": (shortened, "differ from the other sites' in name or shape"),
     "shape": (transposed, "another shape"),
-    "type": (as_integers, "are of type int32"),
-    "bytes": (emptied, "0 bytes"),
+    "type": (as_integers, "are of type torch.int32"),
+    "bytes": (emptied, "another shape"),
     "numbers": (without_numbers, "how many images and steps"),
     "site": (under_another_name, "under another name: 'elsewhere'"),
-    "round": (lambda payload: answered(payload, number=7), "answered for round 7"),
+    "round": (lambda payload: responding(payload, number=7), "answered for round 7"),
 }
 """Each with words of what the coordinator then says of the site."""

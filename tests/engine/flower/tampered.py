@@ -15,9 +15,9 @@ from pathlib import Path
 from polyclinic.cli import main
 from polyclinic.config.node_file import NodeFile
 from polyclinic.engine.flower import node, worker
-from polyclinic.engine.flower.payload import Payload
 from polyclinic.engine.flower.processes import SupervisedProcess
 from polyclinic.engine.flower.site_service import SiteService
+from polyclinic.engine.flower.wire import Payload, header_of
 from tests.engine.flower.spoilers import SPOILERS
 
 ORDERS = "tampering.json"
@@ -33,14 +33,14 @@ def order(folder: Path, spoilers: Mapping[int, str]) -> None:
 class TamperedService(SiteService):
     """A service that does all it is asked and spoils what it gives out."""
 
-    def answer(self, payload: Payload) -> Payload:
-        ask, back = payload.about["ask"], super().answer(payload)
+    def respond(self, data: bytes) -> bytes:
+        request, back = header_of(data)["request"], super().respond(data)
         file = self.site.state.parent / ORDERS
         orders = json.loads(file.read_text()) if file.exists() else {}
-        how = orders.get(str(ask.get("number")))
-        if ask["kind"] != "work" or how is None:
+        how = orders.get(str(request.get("number")))
+        if request["kind"] != "stage" or how is None:
             return back
-        return SPOILERS[how][0](back)
+        return SPOILERS[how][0](Payload.from_bytes(back)).to_bytes()
 
 
 def tampered_worker(site: NodeFile, file: Path, say: Callable[[str], None]) -> SupervisedProcess:

@@ -12,22 +12,22 @@ from flwr.app import Message as FlowerMessage
 from polyclinic.config import to_toml
 from polyclinic.engine.flower import site_app
 from polyclinic.engine.flower.bundle import differences, write_bundle
+from polyclinic.engine.flower.carrier import from_records, receive, to_records
 from polyclinic.engine.flower.coordinator import across_hospitals
 from polyclinic.engine.flower.event_log import EventLog, events_in
 from polyclinic.engine.flower.guard import ForeignCode, Guard, write_programs
-from polyclinic.engine.flower.hosting import events_file, travelling
-from polyclinic.engine.flower.payload import Payload
+from polyclinic.engine.flower.hosting import events_file
 from polyclinic.engine.flower.processes import socket_path
-from polyclinic.engine.flower.protocol import Hello
-from polyclinic.engine.flower.records import from_records, to_records
-from polyclinic.engine.flower.server_app import app as server_app
-from polyclinic.engine.flower.site_app import consult
+from polyclinic.engine.flower.server_app import host
+from polyclinic.engine.flower.site_app import ask_worker
+from polyclinic.engine.flower.wire import header_of
 from polyclinic.engine.flower.worker import listening, serve
 from polyclinic.engine.loop import RoundDone, Scored
 from polyclinic.engine.study import runs_of
 from polyclinic.runs import RoundLine
-from tests.engine.flower.grid import InProcessGrid
-from tests.engine.flower.hospitals import Hospitals
+from tests.engine.flower.hospitals import Hospitals, greeting
+from tests.engine.flower.in_process import InProcessLink
+from tests.engine.flower.test_link import about
 
 
 @pytest.fixture
@@ -35,23 +35,19 @@ def hospitals(tmp_path):
     return Hospitals(tmp_path, sites=2)
 
 
-def context(**settings) -> Context:
-    return Context(1, 1, {}, RecordDict(), settings)
+def through_app(service, path):
+    """A responding function that goes through the site's app and its worker's socket."""
 
-
-def through_apps(service, path) -> InProcessGrid:
-    """An answering function that goes through the site's app and its worker's socket."""
-
-    def answer(payload):
+    def respond(payload):
         with listening(path) as door:
             worker = threading.Thread(target=serve, args=(door, service))
             worker.start()
-            message = FlowerMessage(to_records(payload), 1, "query")
-            back = site_app.app(message, context())
+            message = FlowerMessage(content=to_records(payload), metadata=about("1"))
+            back = site_app.app(message, Context(1, 1, {}, RecordDict(), {}))
             worker.join()
         return from_records(back.content)
 
-    return answer
+    return respond
 
 
 def test_a_study_goes_through_both_apps(hospitals, monkeypatch):
@@ -59,25 +55,25 @@ def test_a_study_goes_through_both_apps(hospitals, monkeypatch):
     file = hospitals.folder / "hosted.toml"
     file.write_text(to_toml(study))
     root = hospitals.folder / "runs"
-    grid = InProcessGrid.of(hospitals.services())
+    link = InProcessLink.of(hospitals.services())
     deep = hospitals.folder / ("a long name " * 15)
     monkeypatch.setenv(site_app.SOCKET, str(socket_path(deep)))
-    first = grid.answering[101].__self__
-    grid.answering[101] = through_apps(first, socket_path(deep))
+    first = link.responding[101].__self__
+    link.responding[101] = through_app(first, socket_path(deep))
     settings = {"study": str(file), "runs": str(root), "resume": False, "fresh": False}
     settings |= {"insecure": False, "coordinator": os.getpid()}
-    server_app(grid, context(**settings, attempt="one"))
-    told = EventLog(events_file(root, study))
-    lines = told.news()
+    host(link, {**settings, "attempt": "one"})
+    log = EventLog(events_file(root, study))
+    lines = log.news()
     assert lines[0]["as"] == "one"
     assert lines[-1] == {"finished": True}
     runs = runs_of(study, root)
     events = list(events_in(lines, runs))
     assert {type(event) for _, event in events} == {RoundLine, Scored, RoundDone}
     assert {run.folder.path for run, _ in events} == {runs[0].folder.path}
-    assert told.news() == []
+    assert log.news() == []
     with pytest.raises(ValueError, match="already holds"):
-        server_app(grid, context(**settings, attempt="two"))
+        host(link, {**settings, "attempt": "two"})
     assert "already holds" in EventLog(events_file(root, study)).news()[-1]["error"]
 
 
@@ -88,7 +84,7 @@ def test_an_error_that_nobody_foresaw_is_told_with_its_kind(hospitals):
     settings = {"study": str(file), "runs": str(hospitals.folder / "runs"), "attempt": "one"}
     settings |= dict.fromkeys(("resume", "fresh", "insecure"), False)
     with pytest.raises(AttributeError):
-        server_app(None, context(**settings, coordinator=os.getpid()))
+        host(None, {**settings, "coordinator": os.getpid()})
     events = EventLog(events_file(hospitals.folder / "runs", study)).news()
     assert events[-1]["error"].startswith("AttributeError")
 
@@ -100,16 +96,16 @@ def test_a_worker_that_dies_and_one_that_never_comes_are_told_apart(tmp_path, mo
         def die():
             line, _ = door.accept()
             with line, line.makefile("rb") as stream:
-                Payload.read(stream)
+                receive(stream)
 
         dying = threading.Thread(target=die)
         dying.start()
         with pytest.raises(ConnectionError, match="died while it worked"):
-            consult(path, Payload({}))
+            ask_worker(path, b"payload")
         dying.join()
     monkeypatch.setattr(site_app, "START_UP", 0.5)
     with pytest.raises(ConnectionError, match="is not there"):
-        consult(tmp_path / "nobody.sock", Payload({}))
+        ask_worker(tmp_path / "nobody.sock", b"payload")
 
 
 def test_a_caller_that_hangs_up_does_not_end_the_worker(hospitals, tmp_path):
@@ -117,14 +113,14 @@ def test_a_caller_that_hangs_up_does_not_end_the_worker(hospitals, tmp_path):
 
     (service, _) = hospitals.services()
     path = tmp_path / "worker.sock"
-    ask = Hello(study=travelling(hospitals.study()), run="").model_dump(mode="json")
     with listening(path) as door:
         with socket.socket(socket.AF_UNIX) as caller:
             caller.connect(str(path))
         serve(door, service)
         worker = threading.Thread(target=serve, args=(door, service))
         worker.start()
-        assert consult(path, Payload({"ask": ask})).about["site"] == hospitals.names[0]
+        reply = ask_worker(path, greeting(hospitals.study()))
+        assert header_of(reply)["site"] == hospitals.names[0]
         worker.join()
 
 

@@ -1,4 +1,4 @@
-"""Faults of sites and of the server, through an in-process grid: who is left out, what is kept."""
+"""Faults of sites and of the server, through an in-process link: who is left out, what is kept."""
 
 from dataclasses import replace
 
@@ -8,14 +8,14 @@ import torch
 from polyclinic.catalog import BUILT_IN
 from polyclinic.engine.flower.coordinator import across_hospitals
 from polyclinic.engine.flower.hosting import host_study, site_names
-from polyclinic.engine.flower.payload import Blob
+from polyclinic.engine.flower.wire import Payload, header_of
 from polyclinic.engine.loop import RoundDone, Scored, TooFewSites
 from polyclinic.engine.study import run_study
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import RoundLine, RunError, RunFolder
-from tests.engine.flower.grid import InProcessGrid
 from tests.engine.flower.hospitals import Hospitals
-from tests.engine.flower.spoilers import SPOILERS, answered, nan, shortened, transposed
+from tests.engine.flower.in_process import InProcessLink
+from tests.engine.flower.spoilers import SPOILERS, nan, responding, shortened, transposed
 from tests.federations import equal
 
 FAST = (
@@ -38,20 +38,23 @@ def services(hospitals):
 
 
 @pytest.fixture
-def grid(services):
-    return InProcessGrid.of(services)
+def link(services):
+    return InProcessLink.of(services)
 
 
-def spoiling(grid, place, spoil, when=lambda ask: ask["kind"] == "work" and ask["number"] == 1):
-    """Let one machine spoil its answers to certain asks."""
-    honest = grid.answering[place]
+def spoiling(
+    link, place, spoil, when=lambda asked: asked["kind"] == "stage" and asked["number"] == 1
+):
+    """Let one machine spoil its responses to certain requests."""
+    honest = link.responding[place]
 
-    def answer(payload):
-        ask = payload.about["ask"]
-        back = honest(payload)
-        return spoil(back) if when(ask) else back
+    def respond(data):
+        back = honest(data)
+        if not when(header_of(data)["request"]):
+            return back
+        return spoil(Payload.from_bytes(back)).to_bytes()
 
-    grid.answering[place] = answer
+    link.responding[place] = respond
 
 
 def missed(run: RunFolder):
@@ -64,17 +67,16 @@ def missed(run: RunFolder):
     ("spoil", "words"),
     [
         *SPOILERS.values(),
-        (lambda p: answered(p, loss="low"), "no answer that this version understands"),
-        (lambda p: replace(p, about={"site": p.about["site"]}), "no answer"),
-        (lambda p: replace(p, about={"broken": "odd"}), "cannot be read"),
+        (lambda p: responding(p, loss="low"), "no response that this version understands"),
+        (lambda p: replace(p, header={"site": p.header["site"]}), "no response"),
     ],
 )
-def test_a_site_that_answers_nonsense_is_left_out_of_the_round_by_name(
-    hospitals, grid, spoil, words
+def test_a_site_that_responds_nonsense_is_left_out_of_the_round_by_name(
+    hospitals, link, spoil, words
 ):
-    spoiling(grid, 101, spoil)
+    spoiling(link, 101, spoil)
     study = hospitals.study("fedavg", *ONCE)
-    hospitals.run_with(grid, study)
+    hospitals.run_with(link, study)
     run = RunFolder(hospitals.run_folder(study))
     (where, reason), *more = missed(run).items()
     assert where == (1, "fit", hospitals.names[0])
@@ -85,39 +87,38 @@ def test_a_site_that_answers_nonsense_is_left_out_of_the_round_by_name(
     assert all(torch.isfinite(tensor).all() for tensor in server.values())
 
 
-def test_a_difference_of_another_shape_is_noticed(hospitals, grid):
-    spoiling(grid, 101, transposed)
+def test_a_difference_of_another_shape_is_noticed(hospitals, link):
+    spoiling(link, 101, transposed)
     study = hospitals.study("fedavg", *ONCE, "engine.encoding=difference")
-    hospitals.run_with(grid, study)
+    hospitals.run_with(link, study)
     run = RunFolder(hospitals.run_folder(study))
     assert "a difference of another shape" in missed(run)[1, "fit", hospitals.names[0]]
     assert run.finished
 
 
-def test_extras_of_another_shape_are_noticed(hospitals, grid):
+def test_extras_of_another_shape_are_noticed(hospitals, link):
     def flatten(payload):
-        name = next(n for n, b in payload.arrays.items() if n[:3] == "ext" and len(b.shape) > 1)
-        blob = payload.arrays[name]
-        odd = replace(blob, shape=(len(blob.data) // 4,))
-        return replace(payload, arrays={**payload.arrays, name: odd})
+        name = next(n for n, t in payload.tensors.items() if n[:3] == "ext" and t.ndim > 1)
+        flat = payload.tensors[name].reshape(-1)
+        return replace(payload, tensors={**payload.tensors, name: flat})
 
-    spoiling(grid, 101, flatten)
+    spoiling(link, 101, flatten)
     study = hospitals.study("scaffold", *ONCE)
-    hospitals.run_with(grid, study)
+    hospitals.run_with(link, study)
     assert "extras that differ" in next(
         iter(missed(RunFolder(hospitals.run_folder(study))).values())
     )
 
 
-def test_a_round_without_a_quorum_stops_the_study_and_is_resumed(hospitals, services, grid):
+def test_a_round_without_a_quorum_stops_the_study_and_is_resumed(hospitals, services, link):
     study = hospitals.study("fedbn", *FAST)
-    spoiling(grid, 101, shortened, lambda ask: ask.get("number") == 2)
-    spoiling(grid, 102, nan, lambda ask: ask.get("number") == 2)
+    spoiling(link, 101, shortened, lambda asked: asked.get("number") == 2)
+    spoiling(link, 102, nan, lambda asked: asked.get("number") == 2)
     with pytest.raises(TooFewSites) as told:
-        hospitals.run_with(grid, study)
+        hospitals.run_with(link, study)
     assert "only 1 of 3 sites answered in round 2, stage fit, and 2 are needed" in str(told.value)
     assert all(name in str(told.value) for name in hospitals.names[:2])
-    honest = InProcessGrid.of(services)
+    honest = InProcessLink.of(services)
     hospitals.run_with(honest, study, resume=True)
     whole = hospitals.study("fedbn", *FAST)
     hospitals.run_with(honest, whole)
@@ -125,100 +126,102 @@ def test_a_round_without_a_quorum_stops_the_study_and_is_resumed(hospitals, serv
         assert equal(hospitals.site_model(study, name), hospitals.site_model(whole, name))
 
 
-def test_no_reply_at_all_is_an_error_not_a_finished_round(hospitals, grid):
+def test_no_reply_at_all_is_an_error_not_a_finished_round(hospitals, link):
     study = hospitals.study("fedavg", *ONCE, "engine.quorum=0.01")
-    for place in list(grid.answering):
-        spoiling(grid, place, nan, lambda ask: ask["kind"] == "work")
+    for place in list(link.responding):
+        spoiling(link, place, nan, lambda asked: asked["kind"] == "stage")
     with pytest.raises(TooFewSites, match="only 0 of 3 sites"):
-        hospitals.run_with(grid, study)
+        hospitals.run_with(link, study)
     assert not RunFolder(hospitals.run_folder(study)).finished
 
 
-def test_a_site_that_misses_a_round_rejoins_with_its_own_state(hospitals, grid):
+def test_a_site_that_misses_a_round_rejoins_with_its_own_state(hospitals, link):
     study = hospitals.study("fedbn", *FAST, "federation.rounds=3")
-    away = grid.answering[101]
+    away = link.responding[101]
 
-    def absent_in_round_two(payload):
-        if payload.about["ask"].get("number") == 2:
+    def absent_in_round_two(data):
+        if header_of(data)["request"].get("number") == 2:
             raise RuntimeError("Node Unavailable")
-        return away(payload)
+        return away(data)
 
-    grid.answering[101] = absent_in_round_two
-    hospitals.run_with(grid, study)
+    link.responding[101] = absent_in_round_two
+    hospitals.run_with(link, study)
     run = RunFolder(hospitals.run_folder(study))
     assert list(missed(run)) == [(2, "fit", hospitals.names[0])]
     lines = {(line.round, line.site) for line in run.rounds() if not line.missed}
     assert (3, hospitals.names[0]) in lines
 
 
-def test_a_reply_that_comes_too_late_does_not_move_the_site_on(hospitals, grid):
+def test_a_reply_that_comes_too_late_does_not_move_the_site_on(hospitals, link):
     """The site saved a state that the server never heard of; it restores the one named."""
     study = hospitals.study("fedbn", *FAST, "federation.rounds=3")
-    works = grid.answering[101]
+    works = link.responding[101]
     asked = []
 
-    def too_late(payload):
-        asked.append(payload.about["ask"])
-        back = works(payload)
+    def too_late(data):
+        asked.append(header_of(data)["request"])
+        back = works(data)
         if asked[-1].get("number") == 2:
             raise RuntimeError("ClientApp stopped responding")
         return back
 
-    grid.answering[101] = too_late
-    hospitals.run_with(grid, study)
-    fits = {ask["number"]: ask for ask in asked if ask["kind"] == "work" and ask["stage"] == "fit"}
+    link.responding[101] = too_late
+    hospitals.run_with(link, study)
+    fits = {each["number"]: each for each in asked if each.get("stage") == "fit"}
     assert fits[3]["reads"] == fits[2]["reads"] == fits[1]["writes"]
     assert RunFolder(hospitals.run_folder(study)).finished
 
 
-def test_a_ring_goes_on_without_a_missing_site(hospitals, grid):
+def test_a_ring_goes_on_without_a_missing_site(hospitals, link):
     study = hospitals.study("metafed", *ONCE)
-    spoiling(grid, 102, nan)
-    hospitals.run_with(grid, study)
+    spoiling(link, 102, nan)
+    hospitals.run_with(link, study)
     run = RunFolder(hospitals.run_folder(study))
     assert list(missed(run)) == [(1, "fit", hospitals.names[1])]
     assert run.finished
 
 
-def test_a_site_that_cannot_be_scored_is_told_apart(hospitals, grid):
+def test_a_site_that_cannot_be_scored_is_told_apart(hospitals, link):
     study = hospitals.study("fedavg", *ONCE)
-    spoiling(grid, 101, lambda p: answered(p, split="val"), lambda ask: ask.get("split") == "test")
-    events = hospitals.run_with(grid, study)
+    spoiling(
+        link, 101, lambda p: responding(p, split="val"), lambda asked: asked.get("split") == "test"
+    )
+    events = hospitals.run_with(link, study)
     run = RunFolder(hospitals.run_folder(study))
     assert list(missed(run)) == [(1, "score test", hospitals.names[0])]
     assert [e.site for e in events if isinstance(e, Scored) and e.missed] == [hospitals.names[0]]
     assert {score.site for score in run.scores("test")} == set(hospitals.names[1:])
 
 
-def test_sites_that_refuse_are_all_named_before_anything_is_trained(hospitals, grid):
-    strict = InProcessGrid.of(hospitals.services("epochs = 1\niterations = 1\n", state="strict"))
+def test_sites_that_refuse_are_all_named_before_anything_is_trained(hospitals, link):
+    strict = InProcessLink.of(hospitals.services("epochs = 1\niterations = 1\n", state="strict"))
     with pytest.raises(RunError) as told:
         hospitals.run_with(strict, hospitals.study())
     assert all(f"{name}: it refused: training.it" in str(told.value) for name in hospitals.names)
     assert not any(line["stage"] == "fit" for line in _ledger_lines(strict))
 
 
-def _ledger_lines(grid):
-    return [line for answer in grid.answering.values() for line in answer.__self__.ledger.lines()]
+def _ledger_lines(link):
+    return [line for answer in link.responding.values() for line in answer.__self__.ledger.lines()]
 
 
-def test_a_site_that_never_comes_is_named(hospitals, grid):
-    del grid.answering[103]
+def test_a_site_that_never_comes_is_named(hospitals, link):
+    del link.responding[103]
     study = hospitals.study("fedavg", *FAST)
     with pytest.raises(RunError, match=f"{hospitals.names[2]}: it could not be reached"):
-        hospitals.run_with(grid, study)
+        hospitals.run_with(link, study)
 
 
-def test_sites_without_keys_are_believed_only_where_nothing_is_secure(hospitals, grid):
-    grid.registered.clear()
+def test_sites_without_keys_are_believed_only_where_nothing_is_secure(hospitals, link):
+    link.registered.clear()
     study = hospitals.study("fedavg", *ONCE)
     with pytest.raises(RunError, match="it could not be reached"):
-        hospitals.run_with(grid, study)
-    hospitals.run_with(grid, study, insecure=True)
+        hospitals.run_with(link, study)
+    hospitals.run_with(link, study, insecure=True)
     assert RunFolder(hospitals.run_folder(study)).finished
 
 
-def test_a_resumed_study_goes_on_without_a_site_that_is_away(hospitals, grid):
+def test_a_resumed_study_goes_on_without_a_site_that_is_away(hospitals, link):
     study = hospitals.study("fedavg", *FAST, "federation.rounds=3")
 
     class Killed(Exception):
@@ -229,15 +232,15 @@ def test_a_resumed_study_goes_on_without_a_site_that_is_away(hospitals, grid):
             raise Killed
 
     with pytest.raises(Killed):
-        host_study(across_hospitals(study), hospitals.folder / "runs", grid, threads=1, watch=die)
-    del grid.answering[103]
-    hospitals.run_with(grid, study, resume=True)
+        host_study(across_hospitals(study), hospitals.folder / "runs", link, threads=1, watch=die)
+    del link.responding[103]
+    hospitals.run_with(link, study, resume=True)
     run = RunFolder(hospitals.run_folder(study))
     assert run.finished
     assert {site for _, _, site in missed(run)} == {hospitals.names[2]}
 
 
-def test_a_study_killed_between_rounds_resumes_to_the_same_weights(hospitals, grid):
+def test_a_study_killed_between_rounds_resumes_to_the_same_weights(hospitals, link):
     for at in (0, 1, 3):
         study = hospitals.study("scaffold", "federation.rounds=2")
         whole = hospitals.run_locally(study)
@@ -250,45 +253,85 @@ def test_a_study_killed_between_rounds_resumes_to_the_same_weights(hospitals, gr
 
         with pytest.raises(KeyboardInterrupt):
             host_study(
-                across_hospitals(study), hospitals.folder / "runs", grid, threads=1, watch=die
+                across_hospitals(study), hospitals.folder / "runs", link, threads=1, watch=die
             )
-        restarted = InProcessGrid.of(hospitals.services())
+        restarted = InProcessLink.of(hospitals.services())
         hospitals.run_with(restarted, study, resume=True)
         for name in hospitals.names:
             local = load_tensors(whole / "weights" / f"{name}.safetensors")[0]
             assert equal(hospitals.site_model(study, name), local)
 
 
-def test_a_finished_study_is_left_alone(hospitals, grid):
+def test_a_study_whose_best_round_lies_back_resumes_and_takes_it_up(hospitals, link):
+    study = hospitals.study("fedbn", "federation.rounds=4", "evaluation.every=1")
+
+    def first_round_is_best(payload):
+        rows = [
+            (*row[:3], 1.0 if payload.header["response"]["number"] == 1 else 0.0)
+            for row in payload.header["response"]["rows"]
+        ]
+        return responding(payload, rows=rows)
+
+    for place in link.responding:
+        spoiling(link, place, first_round_is_best, lambda asked: asked.get("split") == "val")
+
+    def die(run, event):
+        if isinstance(event, RoundDone) and event.round == 3:
+            raise KeyboardInterrupt
+
+    root = hospitals.folder / "runs"
+    with pytest.raises(KeyboardInterrupt):
+        host_study(across_hospitals(study), root, link, threads=1, watch=die)
+    hospitals.run_with(link, study, resume=True)
+    run = RunFolder(hospitals.run_folder(study))
+    assert run.end().chosen_round == 1
+    assert not missed(run)
+    whole = hospitals.study("fedbn", "federation.rounds=4", "evaluation.every=1")
+    hospitals.run_with(link, whole)
+    for name in hospitals.names:
+        assert equal(hospitals.site_model(study, name), hospitals.site_model(whole, name))
+
+
+def test_a_finished_study_is_left_alone(hospitals, link):
     study = hospitals.study("fedavg", *ONCE)
-    hospitals.run_with(grid, study)
+    hospitals.run_with(link, study)
     with pytest.raises(RunError, match="already holds a run"):
-        hospitals.run_with(grid, study)
-    assert hospitals.run_with(InProcessGrid(), study, resume=True) == []
-    assert hospitals.run_with(grid, study, fresh=True)
+        hospitals.run_with(link, study)
+    assert hospitals.run_with(InProcessLink(), study, resume=True) == []
+    assert hospitals.run_with(link, study, fresh=True)
 
 
-def test_another_version_of_polyclinic_is_refused(hospitals, grid):
-    spoiling(grid, 101, lambda p: answered(p, version="0.0.1"), lambda ask: ask["kind"] == "hello")
+def test_another_version_of_polyclinic_is_refused(hospitals, link):
+    spoiling(
+        link,
+        101,
+        lambda p: responding(p, version="0.0.1"),
+        lambda asked: asked["kind"] == "greeting",
+    )
     with pytest.raises(RunError, match=r"it runs Polyclinic 0\.0\.1"):
-        hospitals.run_with(grid, hospitals.study())
+        hospitals.run_with(link, hospitals.study())
 
 
-def test_data_of_another_site_are_refused(hospitals, grid):
+def test_data_of_another_site_are_refused(hospitals, link):
     def other(payload):
-        about = {**payload.about["answer"]["about"], "name": "elsewhere"}
-        return answered(payload, about=about)
+        about = {**payload.header["response"]["about"], "name": "elsewhere"}
+        return responding(payload, about=about)
 
-    spoiling(grid, 101, other, lambda ask: ask["kind"] == "hello")
+    spoiling(link, 101, other, lambda asked: asked["kind"] == "greeting")
     with pytest.raises(RunError, match="its data are those of a site called 'elsewhere'"):
-        hospitals.run_with(grid, hospitals.study())
+        hospitals.run_with(link, hospitals.study())
 
 
-def test_the_best_round_needs_validation_cases_somewhere(hospitals, grid):
-    for place in list(grid.answering):
-        spoiling(grid, place, lambda p: answered(p, scorable=0), lambda ask: ask["kind"] == "hello")
+def test_the_best_round_needs_validation_cases_somewhere(hospitals, link):
+    for place in list(link.responding):
+        spoiling(
+            link,
+            place,
+            lambda p: responding(p, scorable=0),
+            lambda asked: asked["kind"] == "greeting",
+        )
     with pytest.raises(RunError, match="needs validation cases"):
-        hospitals.run_with(grid, hospitals.study())
+        hospitals.run_with(link, hospitals.study())
 
 
 def test_sites_are_known_by_the_names_in_the_study(hospitals, tmp_path):
@@ -309,13 +352,13 @@ def test_the_local_command_refuses_a_study_for_hospitals(hospitals):
     assert BUILT_IN.method
 
 
-def test_lossy_encodings_halve_what_leaves_and_stay_close(hospitals, grid):
+def test_lossy_encodings_halve_what_leaves_and_stay_close(hospitals, link):
     exact = hospitals.study("fedavg", *ONCE)
-    hospitals.run_with(grid, exact)
+    hospitals.run_with(link, exact)
     truth = load_tensors(hospitals.run_folder(exact) / "weights" / "server.safetensors")[0]
     for encoding, closeness in (("float16", 0.1), ("bfloat16", 0.2), ("difference", 1e-3)):
         study = hospitals.study("fedavg", *ONCE, f"engine.encoding={encoding}")
-        hospitals.run_with(grid, study)
+        hospitals.run_with(link, study)
         run = RunFolder(hospitals.run_folder(study))
         found = load_tensors(run.weights_path("server"))[0]
         assert not equal(found, truth)
@@ -325,23 +368,25 @@ def test_lossy_encodings_halve_what_leaves_and_stay_close(hospitals, grid):
         assert sum(ours.parts.values()) == ours.up - 8 * len(ours.numbers)
 
 
-def test_a_message_beyond_all_measure_is_refused(hospitals, grid, monkeypatch):
+def test_a_message_beyond_all_measure_is_refused(hospitals, link, monkeypatch):
     monkeypatch.setattr("polyclinic.engine.flower.sites.SPARE", 0)
 
     def bloated(payload):
-        return replace(payload, arrays={**payload.arrays, "x": Blob("int8", (1,), bytes(10**7))})
+        return replace(
+            payload, tensors={**payload.tensors, "x": torch.zeros(10**7, dtype=torch.int8)}
+        )
 
-    spoiling(grid, 101, bloated)
+    spoiling(link, 101, bloated)
     study = hospitals.study("fedavg", *ONCE)
-    hospitals.run_with(grid, study)
-    assert "10 MB is too large" in next(
+    hospitals.run_with(link, study)
+    assert "message of 10 MB is larger than" in next(
         iter(missed(RunFolder(hospitals.run_folder(study))).values())
     )
 
 
 def test_noisy_messages_are_accounted_for_and_other_methods_say_why_not(hospitals):
     privacy = "[privacy]\nclip = 1.0\nnoise = 2.0\n"
-    noisy = InProcessGrid.of(hospitals.services(privacy, state="noisy"))
+    noisy = InProcessLink.of(hospitals.services(privacy, state="noisy"))
     study = hospitals.study("fedavg", *FAST)
     hospitals.run_with(noisy, study)
     run = RunFolder(hospitals.run_folder(study))
@@ -356,10 +401,10 @@ def test_noisy_messages_are_accounted_for_and_other_methods_say_why_not(hospital
         hospitals.run_with(noisy, hospitals.study("scaffold", *ONCE))
 
 
-def test_nothing_private_crosses_the_wire_or_lies_at_the_coordinator(hospitals, grid):
+def test_nothing_private_crosses_the_wire_or_lies_at_the_coordinator(hospitals, link):
     study = hospitals.study("fedbn", "training.keep_optimizer=true")
-    hospitals.run_with(grid, study)
-    crossed = b"\n".join(grid.crossed)
+    hospitals.run_with(link, study)
+    crossed = b"\n".join(link.crossed)
     here = [f.read_bytes() for f in (hospitals.folder / "runs").rglob("*") if f.is_file()]
     everything = crossed + b"\n".join(here)
     for name in hospitals.names:

@@ -2,17 +2,17 @@ import json
 import math
 
 import pytest
+import torch
 
 from polyclinic.engine.flower.ledger import Ledger, summary
-from polyclinic.engine.flower.payload import Blob, Payload
+from polyclinic.engine.flower.wire import Payload
 
 
 @pytest.fixture
 def ledger(tmp_path):
     ledger = Ledger(tmp_path / "state" / "ledger.jsonl")
     for number in range(3):
-        blob = Blob("float32", (2,), bytes([number] * 8))
-        payload = Payload({}, {"weights/head.a": blob})
+        payload = Payload({}, {"weights/head.a": torch.full((2,), float(number))})
         ledger.add(payload, {"run": "trial", "round": number, "stage": "fit"})
     return ledger
 

@@ -10,9 +10,7 @@ import time
 import pytest
 
 from polyclinic.config.node_file import ServerAddress
-from polyclinic.engine.flower.hosting import travelling
 from polyclinic.engine.flower.node import run_site
-from polyclinic.engine.flower.payload import Payload
 from polyclinic.engine.flower.processes import (
     SupervisedProcess,
     alive,
@@ -22,10 +20,10 @@ from polyclinic.engine.flower.processes import (
     socket_path,
     start,
 )
-from polyclinic.engine.flower.protocol import Hello
-from polyclinic.engine.flower.site_app import consult
+from polyclinic.engine.flower.site_app import ask_worker
+from polyclinic.engine.flower.wire import header_of
 from tests.engine.flower.deployment import wait_until
-from tests.engine.flower.hospitals import Hospitals
+from tests.engine.flower.hospitals import Hospitals, greeting
 
 
 def test_a_site_outlives_the_death_of_its_worker(tmp_path):
@@ -40,13 +38,13 @@ def test_a_site_outlives_the_death_of_its_worker(tmp_path):
     )
     supervisor.start()
     try:
-        ask = Hello(study=travelling(hospitals.study()), run="").model_dump(mode="json")
-        assert "answer" in consult(socket_path(site.state), Payload({"ask": ask})).about
+        payload = greeting(hospitals.study())
+        assert "response" in header_of(ask_worker(socket_path(site.state), payload))
         (worker,) = [pid for pid in _children() if "flower.worker" in _command(pid)]
         os.kill(worker, signal.SIGKILL)
         while not any("worker" in text and "(-9)" in text for text in said):
             time.sleep(0.1)
-        assert "answer" in consult(socket_path(site.state), Payload({"ask": ask})).about
+        assert "response" in header_of(ask_worker(socket_path(site.state), payload))
     finally:
         going_on.clear()
         supervisor.join()

@@ -2,12 +2,11 @@
 
 import pytest
 
-from polyclinic.engine.flower.hosting import refuse_impossible, travelling
-from polyclinic.engine.flower.payload import Payload
-from polyclinic.engine.flower.protocol import Hello
+from polyclinic.engine.flower.hosting import refuse_impossible
+from polyclinic.engine.flower.wire import header_of
 from polyclinic.engine.local import prepare
 from polyclinic.runs import RunError
-from tests.engine.flower.hospitals import Hospitals
+from tests.engine.flower.hospitals import Hospitals, greeting
 
 
 @pytest.fixture
@@ -27,6 +26,5 @@ def test_a_site_opens_no_file_that_a_study_names(hospitals, tmp_path):
     secret = tmp_path / "secret.pth"
     secret.write_bytes(b"of the hospital")
     study = hospitals.study("fedavg", f"network.pretrained={secret}")
-    ask = Hello(study=travelling(study), run="")
-    answer = service.answer(Payload({"ask": ask.model_dump(mode="json")})).about
-    assert "a site opens none for a study" in answer["refused"]
+    response = header_of(service.respond(greeting(study)))
+    assert "a site opens none for a study" in response["refused"]

@@ -1,12 +1,12 @@
-"""Every method across hospitals, through an in-process grid: bit-equal to the local engine."""
+"""Every method across hospitals, through an in-process link: bit-equal to the local engine."""
 
 import pytest
 
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.methods import METHODS
 from polyclinic.runs import RunError, RunFolder
-from tests.engine.flower.grid import InProcessGrid
 from tests.engine.flower.hospitals import WEAK, Hospitals
+from tests.engine.flower.in_process import InProcessLink
 from tests.federations import equal
 
 FEDERATED = [name for name, method in METHODS.items() if not method.pools]
@@ -18,16 +18,16 @@ def hospitals(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def grid(hospitals):
-    return InProcessGrid.of(hospitals.services())
+def link(hospitals):
+    return InProcessLink.of(hospitals.services())
 
 
 @pytest.mark.parametrize("method", FEDERATED)
-def test_weights_are_bit_equal_to_the_local_engine(hospitals, grid, method):
+def test_weights_are_bit_equal_to_the_local_engine(hospitals, link, method):
     then = '{name = "finetune", iterations = 1}' if method == "fedavg" else ""
     study = hospitals.study(method, then=then)
     here = hospitals.run_locally(study)
-    hospitals.run_with(grid, study)
+    hospitals.run_with(link, study)
     there = hospitals.run_folder(study)
     server = load_tensors(there / "weights" / "server.safetensors")[0]
     assert equal(server, load_tensors(here / "weights" / "server.safetensors")[0])
@@ -43,18 +43,18 @@ def test_weights_are_bit_equal_to_the_local_engine(hospitals, grid, method):
     assert kinds == list(WEAK.get(method, ["mask"] * 3))[:3]  # so that all terms of a loss are met
 
 
-def test_pictures_stay_at_the_site(hospitals, grid):
+def test_pictures_stay_at_the_site(hospitals, link):
     study = hospitals.study("fedavg", "evaluation.pictures=true", "federation.rounds=1")
-    hospitals.run_with(grid, study)
+    hospitals.run_with(link, study)
     for name in hospitals.names:
         there = RunFolder(hospitals.run_folder(study, f"state/{name}/runs"))
         assert len(there.pictures(name)) == 3
         assert not RunFolder(hospitals.run_folder(study)).pictures(name)
 
 
-def test_methods_that_pool_images_are_refused(hospitals, grid):
+def test_methods_that_pool_images_are_refused(hospitals, link):
     with pytest.raises(RunError, match="images of all sites together"):
-        hospitals.run_with(grid, hospitals.study("centralized"))
+        hospitals.run_with(link, hospitals.study("centralized"))
 
 
 def _values(run):

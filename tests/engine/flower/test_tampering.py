@@ -17,8 +17,8 @@ from polyclinic.engine.flower.site_service import SiteService
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import RunFolder
 from tests.engine.flower.deployment import Federation, wait_until
-from tests.engine.flower.grid import InProcessGrid
 from tests.engine.flower.hospitals import Hospitals
+from tests.engine.flower.in_process import InProcessLink
 from tests.engine.flower.spoilers import SPOILERS
 from tests.engine.flower.tampered import TamperedService, order
 from tests.federations import equal
@@ -96,7 +96,7 @@ def test_spoilt_answers_change_nothing_but_their_rounds(federation, spoilt):
     ]
     order(hospitals.folder / "reference", ROUNDS)
     again = spoilt.model_copy(update={"name": f"{spoilt.name} again"})
-    hospitals.run_with(InProcessGrid.of(services), again)
+    hospitals.run_with(InProcessLink.of(services), again)
     server, reference = (
         load_tensors(hospitals.run_folder(each) / "weights" / "server.safetensors")[0]
         for each in (spoilt, again)

@@ -169,7 +169,7 @@ class Coordinator:
             raise RunError(f"{' '.join(command[:3])} failed: {reason}")
         return answer
 
-    def _follow(self, told: EventLog, attempt: str, runs: Sequence[Run], watch: Watch) -> bool:
+    def _follow(self, log: EventLog, attempt: str, runs: Sequence[Run], watch: Watch) -> bool:
         """Watch an attempt to its end; False where its process died without a word."""
         host = None
         end = time.monotonic() + START_UP
@@ -177,11 +177,11 @@ class Coordinator:
             if self.superlink:
                 self.superlink.look()
             dead = host is not None and not alive(host)
-            lines = told.news()
+            lines = log.news()
             if lines and "begun" in lines[0] and lines[0]["as"] == attempt:
                 host = int(lines[0]["begun"])
             if host is None:
-                told.read = 0  # what stands there is of an earlier attempt
+                log.read = 0  # what stands there is of an earlier attempt
                 if time.monotonic() > end:
                     return False
             else:

@@ -28,15 +28,15 @@ class EventLog:
         """Begin anew, as the process that hosts the study now."""
         write_atomic(self.path, json.dumps({"begun": os.getpid(), "as": number}) + "\n")
 
-    def tell(self, run: Run, event: Event) -> None:
+    def add(self, run: Run, event: Event) -> None:
         """Add an event of a run."""
         kind = next(name for name, kind in KINDS.items() if isinstance(event, kind))
         content = event.model_dump(mode="json") if isinstance(event, RoundLine) else asdict(event)
-        self._add({"run": run.folder.path.name, "of": run.choice.title, kind: content})
+        self._write({"run": run.folder.path.name, "of": run.choice.title, kind: content})
 
     def end(self, error: str = "") -> None:
         """Say that the study is finished, or why it is not."""
-        self._add({"error": error} if error else {"finished": True})
+        self._write({"error": error} if error else {"finished": True})
 
     def news(self) -> list[dict[str, Any]]:
         """What was added since the last call."""
@@ -45,7 +45,7 @@ class EventLog:
         self.read = len(lines)
         return new
 
-    def _add(self, line: dict[str, Any]) -> None:
+    def _write(self, line: dict[str, Any]) -> None:
         append_lines(self.path, json.dumps(line) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Hosting a study: the coordinator's side of every run, over any grid."""
+"""Hosting a study: the coordinator's side of every run, over any link to the sites."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from flwr.serverapp import Grid
 
 from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.data.synthetic import federation
-from polyclinic.engine.flower.payload import Payload, PayloadError
-from polyclinic.engine.flower.protocol import Hello, Welcome, read_answer
-from polyclinic.engine.flower.reply_checks import BadAnswer, opened
+from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.protocol import (
+    GreetingRequest,
+    GreetingResponse,
+    check_about,
+    open_response,
+    read_response,
+    requesting,
+)
 from polyclinic.engine.flower.sites import FlowerSites
-from polyclinic.engine.flower.transport import Answer, Transport
+from polyclinic.engine.flower.transport import Failure, Link, Transport
+from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.local import prepare
 from polyclinic.engine.loop import Event
 from polyclinic.engine.site_runner import SiteRunner
@@ -33,11 +39,13 @@ from polyclinic.engine.study import (
 )
 from polyclinic.runs import AboutSite, RunError, slug
 
+LARGEST = 2**20  # bytes of tensors in the response to a greeting, which needs none
+
 
 def host_study(
     study: Study,
     root: Path,
-    grid: Grid,
+    link: Link,
     *,
     resume: bool = False,
     fresh: bool = False,
@@ -45,7 +53,7 @@ def host_study(
     threads: int = os.cpu_count() or 1,
     watch: Watch,
 ) -> list[Run]:
-    """Do all runs of a study that are not finished, with the sites that the grid reaches.
+    """Do all runs of a study that are not finished, with the sites that the link reaches.
 
     Before anything is trained every site has agreed to every method. Only where that is `insecure`
     are machines believed that say which site they are without a key to prove it.
@@ -55,7 +63,7 @@ def host_study(
     if not fresh:
         refuse_mistaken_runs(runs, resume=resume)
     prepare(threads)
-    transport = Transport(grid, study.engine, _hello(runs[0]) if insecure else None)
+    transport = Transport(link, study.engine, _greeting(runs[0]) if insecure else None)
     left = [run for run in runs if fresh or not run.folder.finished]
     present = {
         title: greet(next(run for run in left if run.choice.title == title), transport)
@@ -117,20 +125,20 @@ def greet(run: Run, transport: Transport) -> list[AboutSite]:
     names = site_names(run.study)
     known = {site.name: site for site in run.folder.about().sites} if run.folder.exists else {}
     patience = None if set(names) <= set(known) else transport.settings.deadline
-    answers = dict(transport.exchange(dict.fromkeys(names, _hello(run)), patience=patience))
-    welcomes, refusals = {}, {}
+    replies = dict(transport.exchange(dict.fromkeys(names, _greeting(run)), patience=patience))
+    present, refusals = {}, {}
     for name in names:
         try:
-            welcomes[name] = _welcomed(name, answers[name])
-        except (BadAnswer, PayloadError) as error:
+            present[name] = _greeted(name, replies[name])
+        except PayloadError as error:
             refusals[name] = str(error)
     away = {name: known[name] for name in refusals if name in known}
-    if len(away) < len(refusals) or len(welcomes) < transport.settings.quorum * len(names):
+    if len(away) < len(refusals) or len(present) < transport.settings.quorum * len(names):
         lines = [f"  {name}: {reason}" for name, reason in refusals.items()]
         raise RunError("\n".join(["the study cannot begin, because of these sites:", *lines]))
     if not away:
-        refuse_no_validation(run.study, sum(each.scorable for each in welcomes.values()))
-    return [welcomes[name].about if name in welcomes else away[name] for name in names]
+        refuse_no_validation(run.study, sum(each.scorable for each in present.values()))
+    return [present[name].about if name in present else away[name] for name in names]
 
 
 def events_file(root: Path, study: Study) -> Path:
@@ -138,16 +146,15 @@ def events_file(root: Path, study: Study) -> Path:
     return root / slug(study.name) / "events.jsonl"
 
 
-def _hello(run: Run) -> Payload:
-    hello = Hello(study=travelling(run.study), run="")
-    return Payload({"ask": hello.model_dump(mode="json")})
+def _greeting(run: Run) -> bytes:
+    request = GreetingRequest(study=travelling(run.study), run="")
+    return Payload(requesting(request)).to_bytes()
 
 
-def _welcomed(site: str, answer: Answer) -> Welcome:
-    welcome = read_answer(Welcome, opened(site, answer).about.get("answer"))
+def _greeted(site: str, reply: bytes | Failure) -> GreetingResponse:
+    response = read_response(GreetingResponse, open_response(site, reply, LARGEST))
     here = version("polyclinic")
-    if welcome.version != here:
-        raise BadAnswer(f"it runs Polyclinic {welcome.version}, and the coordinator {here}")
-    if welcome.about.name != site:
-        raise BadAnswer(f"its data are those of a site called {welcome.about.name!r}")
-    return welcome
+    if response.version != here:
+        raise PayloadError(f"it runs Polyclinic {response.version}, and the coordinator {here}")
+    check_about(site, response.about)
+    return response

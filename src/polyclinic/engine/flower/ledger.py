@@ -8,10 +8,12 @@ import math
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from polyclinic.engine.flower.payload import Payload
 from polyclinic.runs.files import append_lines, complete_lines
+
+if TYPE_CHECKING:  # it brings torch, and who only reads a ledger needs none
+    from polyclinic.engine.flower.wire import Payload
 
 START = "0" * 64
 
@@ -24,16 +26,12 @@ class Ledger:
 
     def add(self, payload: Payload, facts: Mapping[str, Any]) -> None:
         """Note a payload that is about to leave; on disk when this returns."""
-        content = hashlib.sha256()
-        for name, blob in payload.arrays.items():
-            content.update(name.encode())
-            content.update(blob.data)
         line = {
             "at": datetime.now().astimezone().isoformat(timespec="seconds"),
             **facts,
             "bytes": payload.nbytes,
-            "arrays": {n: f"{b.dtype} {list(b.shape)}" for n, b in payload.arrays.items()},
-            "content": content.hexdigest(),
+            "arrays": payload.contents(),
+            "content": payload.digest(),
             "before": self.head(),
         }
         line["hash"] = _hash(line)

@@ -1,4 +1,4 @@
-"""What the server asks of a site and what the site answers, beside the messages themselves.
+"""What the server asks of a site, what the site responds, and how the server checks that.
 
 States of a site have version numbers that grow with every stage; the server names the version it
 believes in, so that a site which lost or gained one cannot go on unnoticed.
@@ -6,48 +6,68 @@ believes in, so that a site which lost or gained one cannot go on unnoticed.
 
 from __future__ import annotations
 
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+import torch
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from torch import Tensor
 
-from polyclinic.engine.flower.payload import PayloadError
+from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.transport import Failure
+from polyclinic.engine.flower.wire import Payload
+from polyclinic.federation.message import Message
+from polyclinic.federation.method import DISCLOSED
+from polyclinic.federation.weights import Weights
 from polyclinic.runs import AboutSite, Split
+from polyclinic.runs.texts import plain
 
 NO_STATE = -1  # before a site's first visit
+MOST = 10**9  # of anything that a site counts: cases, images, steps, seconds
+
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Seconds = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+CaseNumber = Annotated[str, StringConstraints(pattern=r"\A(val|test) [0-9]{1,9}\z")]
+Shape = tuple[str, tuple[int, ...]]  # type and size
 
 
-class _Said(BaseModel):
+class _Content(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class _Ask(_Said):
+class _Request(_Content):
     study: str  # the settings of this one run, as TOML, without any folder
     run: str  # a token that no other run has
 
 
-class Hello(_Ask):
+class GreetingRequest(_Request):
     """Who are you, will you take part, and what have you got?"""
 
-    kind: Literal["hello"] = "hello"
+    kind: Literal["greeting"] = "greeting"
 
 
-class _Visit(_Ask):
+class _VisitRequest(_Request):
     sites: tuple[tuple[str, int, str, int], ...]  # name, index, kind, images
     number: int  # of the round
     reads: int  # the version of the state to start from
     keep: tuple[int, ...]  # versions that may still be asked for
 
 
-class Work(_Visit):
+class StageRequest(_VisitRequest):
     """Work on a stage; the message comes with it."""
 
-    kind: Literal["work"] = "work"
+    kind: Literal["stage"] = "stage"
     stage: str
     writes: int  # the version of the state that comes out
     encoding: str
 
 
-class Score(_Visit):
+class ScoreRequest(_VisitRequest):
     """Score the model, after finalizing on a copy where a message comes with it."""
 
     kind: Literal["score"] = "score"
@@ -56,59 +76,165 @@ class Score(_Visit):
     finalize: bool
 
 
-Ask = Hello | Work | Score
+Request = GreetingRequest | StageRequest | ScoreRequest
 
 
-class Welcome(_Said):
-    """The answer to a hello."""
+class GreetingResponse(_Content):
+    """What a site has and runs."""
 
     about: AboutSite
-    scorable: int  # validation cases with masks
+    scorable: Count  # validation cases with masks
     version: str
 
 
-class Worked(_Said):
-    """The answer to work, beside the reply message."""
+class StageResponse(_Content):
+    """What the work on a stage took, beside the reply message."""
 
     number: int
     stage: str
-    loss: float
-    seconds: float
-    images: int
+    loss: Finite | None  # None where nothing was trained
+    seconds: Seconds
+    images: Count
 
 
-class Rows(_Said):
-    """The answer to a wish for scores: case, region, metric and value."""
+class ScoreResponse(_Content):
+    """The scores of a site's model: case, region, metric and value."""
 
     number: int
     split: Split
-    rows: tuple[tuple[str, str, str, float], ...]
+    rows: tuple[tuple[CaseNumber, str, str, Finite], ...]
 
 
-Answer = TypeVar("Answer", Welcome, Worked, Rows)
-_ASK: TypeAdapter[Ask] = TypeAdapter(Annotated[Ask, Field(discriminator="kind")])
+Response = TypeVar("Response", GreetingResponse, StageResponse, ScoreResponse)
+_REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 
 
-def read_ask(content: Any) -> Ask:
-    """The ask in a payload's text; PayloadError where it is none."""
-    return _checked(_ASK, content, "ask")
+def requesting(request: Request) -> dict[str, Any]:
+    """The header of a payload with this request."""
+    return {"request": request.model_dump(mode="json")}
 
 
-def read_answer(kind: type[Answer], content: Any) -> Answer:
-    """The answer in a payload's text; PayloadError where it is not of this kind."""
-    return _checked(TypeAdapter(kind), content, "answer")
+def read_request(payload: Payload) -> Request:
+    """The request in a payload; PayloadError where it is none."""
+    return _checked(_REQUEST, payload.header.get("request"), "request")
+
+
+def read_response(kind: type[Response], payload: Payload) -> Response:
+    """The response in a payload; PayloadError where it is not of this kind."""
+    return _checked(TypeAdapter(kind), payload.header.get("response"), "response")
+
+
+def open_response(site: str, reply: bytes | Failure, most: float = math.inf) -> Payload:
+    """The payload of a site that did what it was asked; PayloadError says why not."""
+    if isinstance(reply, Failure):
+        raise PayloadError(reply.reason)
+    try:
+        payload = Payload.from_bytes(reply, most)
+    except PayloadError as error:
+        raise PayloadError(plain(f"its reply cannot be read: {error}")) from error
+    said = payload.header.get("site")
+    if said != site:
+        raise PayloadError(plain(f"it answered under another name: {str(said)[:50]!r}"))
+    if "refused" in payload.header:
+        raise PayloadError(plain(f"it refused: {payload.header['refused']}"))
+    return payload
+
+
+def check_about(site: str, about: AboutSite) -> None:
+    """Refuse what a site says of itself where it cannot be true."""
+    if about.name != site:
+        raise PayloadError(plain(f"its data are those of a site called {about.name!r}"))
+    counts = (about.train, about.val, about.test)
+    if not all(0 <= count <= MOST for count in counts) or not about.kind.isprintable():
+        raise PayloadError("it does not say how many cases of which kind it has")
+
+
+def check_message(message: Message, known: Weights) -> None:
+    """Refuse a message with weights that the network does not share, or with invalid values."""
+    unknown = sorted(message.weights.names - known.names)
+    if unknown:
+        raise PayloadError(f"its message has weights that are not shared: {_few(unknown)}")
+    other = [n for n, tensor in message.weights.items() if tensor.shape != known[n].shape]
+    if other:
+        raise PayloadError(f"its message has weights of another shape: {_few(other)}")
+    tensors = {**message.weights, **message.extras}
+    bad = [n for n, t in tensors.items() if t.is_floating_point() and not torch.isfinite(t).all()]
+    bad += [name for name, number in message.numbers.items() if not math.isfinite(number)]
+    if bad:
+        raise PayloadError(f"its message has values that are not numbers: {_few(bad)}")
+    if not all(0 <= message.numbers.get(name, -1) <= MOST for name in ("images", "steps")):
+        raise PayloadError("its message does not say with how many images and steps it trained")
+
+
+def check_disclosure(message: Message, network: Weights) -> None:
+    """Refuse what a site discloses if another site's network has no place for it."""
+    disclosed = {
+        name.removeprefix(f"{DISCLOSED}/"): tensor for name, tensor in message.extras.items()
+    }
+    other = [
+        name
+        for name, tensor in disclosed.items()
+        if name not in network or _shape(tensor) != _shape(network[name])
+    ]
+    if other:
+        raise PayloadError(f"it discloses what the network does not have: {_few(other)}")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a message consists of, without its values."""
+
+    weights: tuple[tuple[str, tuple[int, ...]], ...]
+    extras: tuple[tuple[str, Shape], ...]
+
+    @classmethod
+    def of(cls, message: Message) -> Signature:
+        """The signature of a message."""
+        extras = sorted((name, _shape(tensor)) for name, tensor in message.extras.items())
+        return cls(tuple(sorted(message.weights.layout.shapes)), tuple(extras))
+
+    def conflict(self, other: Signature) -> str:
+        """What of this one does not go with another's; empty where all does."""
+        mine, theirs = dict(self.weights), dict(other.weights)
+        names = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
+        if names:
+            return f"weights that differ from the other sites' in name or shape: {_few(names)}"
+        extras = dict(other.extras)
+        names = [name for name, shape in self.extras if extras.get(name, shape) != shape]
+        return f"extras that differ from the other sites': {_few(names)}" if names else ""
+
+
+def conflicts(signatures: Mapping[str, Signature], shared: Weights) -> dict[str, str]:
+    """The sites whose messages are unlike most others, and in what."""
+    whole = tuple(sorted(shared.layout.shapes))
+    counts = Counter(signature.weights for signature in signatures.values())
+    usual = max(counts, key=lambda weights: (counts[weights], weights == whole), default=())
+    like = [each for each in signatures.values() if each.weights == usual]
+    if not like:
+        return {}
+    extras = [Counter(dict(each.extras).items()) for each in like]
+    shapes = {name: shape for (name, shape), _ in sum(extras, Counter()).most_common()[::-1]}
+    model = Signature(usual, tuple(shapes.items()))
+    found = {site: each.conflict(model) for site, each in signatures.items()}
+    return {site: text for site, text in found.items() if text}
 
 
 def _checked(adapter: TypeAdapter[Any], content: Any, what: str) -> Any:
     try:
         # Strictness of Python values would refuse lists for tuples, which is all that JSON has.
-        return adapter.validate_json(_json(content))
-    except ValidationError as error:
-        places = ", ".join(".".join(map(str, each["loc"])) or "all" for each in error.errors())
-        raise PayloadError(f"it is no {what} that this version understands ({places})") from error
+        return adapter.validate_json(json.dumps(content))
+    except (ValidationError, ValueError) as error:
+        found = error.errors() if isinstance(error, ValidationError) else []
+        places = ", ".join(".".join(map(str, each["loc"])) or "all" for each in found[:3])
+        raise PayloadError(
+            plain(f"it is no {what} that this version understands ({places})")
+        ) from error
 
 
-def _json(content: Any) -> str:
-    import json
+def _shape(tensor: Tensor) -> Shape:
+    return str(tensor.dtype), tuple(tensor.shape)
 
-    return json.dumps(content)
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(str(name)[:80] for name in names[:3]) + more

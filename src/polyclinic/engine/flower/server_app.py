@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Thread
 
@@ -14,35 +15,41 @@ from polyclinic.catalog import installed
 from polyclinic.config import load_study
 from polyclinic.engine.flower.event_log import EventLog
 from polyclinic.engine.flower.hosting import events_file, host_study
+from polyclinic.engine.flower.link import FlowerLink
 from polyclinic.engine.flower.processes import alive
+from polyclinic.engine.flower.transport import Link
 
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Host the study that the run's settings name, telling all events to a file."""
-    settings = context.run_config
+    """Host the study that the run's settings name."""
+    host(FlowerLink(grid), context.run_config)
+
+
+def host(link: Link, settings: Mapping[str, object]) -> None:
+    """Host a study with the sites that the link reaches, and write all events to a file."""
     study = load_study(str(settings["study"]), [], installed())
     root = Path(str(settings["runs"]))
-    told = EventLog(events_file(root, study))
-    told.begin(str(settings["attempt"]))
-    Thread(target=_end_with, args=(int(settings["coordinator"]),), daemon=True).start()
+    log = EventLog(events_file(root, study))
+    log.begin(str(settings["attempt"]))
+    Thread(target=_end_with, args=(int(str(settings["coordinator"])),), daemon=True).start()
     try:
         host_study(
             study,
             root,
-            grid,
+            link,
             resume=bool(settings["resume"]),
             fresh=bool(settings["fresh"]),
             insecure=bool(settings["insecure"]),
-            watch=told.tell,
+            watch=log.add,
         )
     except Exception as error:
         known = isinstance(error, ValueError)
-        told.end(str(error) if known else f"{type(error).__name__}: {error}")
+        log.end(str(error) if known else f"{type(error).__name__}: {error}")
         raise
-    told.end()
+    log.end()
 
 
 def _end_with(coordinator: int) -> None:  # pragma: no cover (ends the process)

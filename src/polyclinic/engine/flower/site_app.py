@@ -16,8 +16,7 @@ from flwr.app import Context
 from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp
 
-from polyclinic.engine.flower.payload import Payload
-from polyclinic.engine.flower.records import from_records, to_records
+from polyclinic.engine.flower.carrier import from_records, receive, send, to_records
 
 SOCKET = "POLYCLINIC_WORKER"  # names the worker's socket in the environment
 START_UP = 120.0  # seconds that a worker may take to begin listening
@@ -27,17 +26,17 @@ app = ClientApp()
 
 @app.query()
 def forward(message: FlowerMessage, context: Context) -> FlowerMessage:  # noqa: ARG001
-    """The worker's answer to a message."""
-    answer = consult(Path(os.environ[SOCKET]), from_records(message.content))
-    return FlowerMessage(to_records(answer), reply_to=message)
+    """The worker's reply to a message."""
+    reply = ask_worker(Path(os.environ[SOCKET]), from_records(message.content))
+    return FlowerMessage(to_records(reply), reply_to=message)
 
 
-def consult(path: Path, payload: Payload) -> Payload:
-    """Send a payload to the worker and wait for its answer, however long it trains."""
+def ask_worker(path: Path, payload: bytes) -> bytes:
+    """Send a payload to the worker and wait for its reply, however long it trains."""
     with _connected(path) as line, cast(BinaryIO, line.makefile("rwb")) as stream:
-        payload.write(stream)
+        send(stream, payload)
         try:
-            return Payload.read(stream)
+            return receive(stream)
         except EOFError:
             raise ConnectionError("the site's worker died while it worked on this") from None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
@@ -15,21 +16,22 @@ from polyclinic.config import SiteSettings, Study, Tables, load_study
 from polyclinic.config.node_file import NodeFile
 from polyclinic.data.cases import SiteData, with_masks
 from polyclinic.data.load import load_federation
+from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.ledger import Ledger
-from polyclinic.engine.flower.payload import Payload, PayloadError
 from polyclinic.engine.flower.policy import Policy, PolicyRefusal
 from polyclinic.engine.flower.protocol import (
     NO_STATE,
-    Hello,
-    Rows,
-    Score,
-    Welcome,
-    Work,
-    Worked,
-    read_ask,
+    GreetingRequest,
+    GreetingResponse,
+    Request,
+    ScoreRequest,
+    ScoreResponse,
+    StageRequest,
+    StageResponse,
+    read_request,
 )
 from polyclinic.engine.flower.scrubbing import scrubbed
-from polyclinic.engine.flower.wire import pack, unpack
+from polyclinic.engine.flower.wire import Payload, pack, unpack
 from polyclinic.engine.local import prepare
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.pictures import draw_pictures
@@ -48,7 +50,7 @@ class StateMismatch(ValueError):
 
 
 @dataclass(frozen=True)
-class Case:
+class SiteRun:
     """A run as this site sees it: settings, folder, data, and the network to work with."""
 
     study: Study
@@ -77,119 +79,114 @@ class SiteService:
         self._study = lru_cache(maxsize=4)(self._read_study)
         self._data = lru_cache(maxsize=2)(self._read_data)
         self._open = lru_cache(maxsize=2)(self._open_run)
-        self._latest: tuple[Payload, Payload] | None = None  # the last work, and its answer
+        self._latest: tuple[bytes, Payload] | None = None  # the last stage, and its response
         prepare(site.threads or torch.get_num_threads())
 
-    def answer(self, payload: Payload) -> Payload:
-        """The answer to a payload; an error becomes a refusal without paths or case names."""
+    def respond(self, data: bytes) -> bytes:
+        """The response to a payload; an error becomes a refusal without paths or case names."""
         try:
-            return self._answer(payload)
+            return self._respond(data).to_bytes()
         except Exception as error:
             log.exception("refused")
             text = (
                 str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             )
-            return Payload({"site": self.site.name, "refused": scrubbed(text, self.site)})
+            refusal = {"site": self.site.name, "refused": scrubbed(text, self.site)}
+            return Payload(refusal).to_bytes()
 
-    def _answer(self, payload: Payload) -> Payload:
-        if payload.nbytes > self.policy.largest:
-            raise PayloadError(
-                f"a message of {payload.nbytes / 2**20:.0f} MB is larger than the "
-                f"{self.site.allow.message_megabytes:g} MB that this site allows"
-            )
-        ask = read_ask(payload.about.get("ask"))
-        if isinstance(ask, Hello):
-            return self._welcome(ask)
-        if isinstance(ask, Work):
-            return self._work(ask, payload)
-        return self._score(ask, unpack(payload) if ask.finalize else None)
+    def _respond(self, data: bytes) -> Payload:
+        payload = Payload.from_bytes(data, self.policy.largest)
+        request = read_request(payload)
+        if isinstance(request, GreetingRequest):
+            return self._greet(request)
+        if isinstance(request, ScoreRequest):
+            return self._score(request, unpack(payload) if request.finalize else None)
+        facts: dict[str, Any] = {"round": request.number, "stage": request.stage}
+        if self._latest is not None and self._latest[0] == data:
+            # The response got lost on its way: the same leaves once more, with the same noise.
+            return self._sent(self._latest[1], request, {**facts, "again": True})
+        response, noise = self._work(request, unpack(payload))
+        self._latest = data, response
+        return self._sent(response, request, {**facts, **noise})
 
-    def _welcome(self, ask: Hello) -> Payload:
-        study = self._study(ask.study)
-        data = self._data(ask.study)
+    def _greet(self, request: GreetingRequest) -> Payload:
+        study = self._study(request.study)
+        data = self._data(request.study)
         about = about_site(data)
-        runner = self._open(ask.study, (about,)).runner
+        runner = self._open(request.study, (about,)).runner
         self._check(study, len(data.train), runner)
         scorable = len(with_masks(data.val))
-        welcome = Welcome(about=about, scorable=scorable, version=version("polyclinic"))
-        return self._sent(Payload({"answer": welcome.model_dump()}), ask, {"stage": "hello"})
+        response = GreetingResponse(about=about, scorable=scorable, version=version("polyclinic"))
+        return self._sent(_responding(response), request, {"stage": "greeting"})
 
-    def _work(self, ask: Work, asked: Payload) -> Payload:
-        facts: dict[str, Any] = {"round": ask.number, "stage": ask.stage}
-        if self._latest is not None and self._latest[0] == asked:
-            # The answer got lost on its way: the same leaves once more, with the same noise.
-            return self._sent(self._latest[1], ask, {**facts, "again": True})
-        message = unpack(asked)
-        case, info = self._case(ask)
-        state = self._state(case, ask)
-        case.states.keep_only(info.name, [*ask.keep, ask.reads])
-        stage = case.runner.assignment.stage(ask.stage)
-        visit = case.runner.visit(info, case.data, stage, message, state, ask.number)
+    def _work(self, request: StageRequest, message: Message) -> tuple[Payload, dict[str, float]]:
+        """The response of a stage, and the facts about its noise."""
+        run, info = self._run(request)
+        state = self._state(run, request)
+        run.states.keep_only(info.name, [*request.keep, request.reads])
+        stage = run.runner.assignment.stage(request.stage)
+        visit = run.runner.visit(info, run.data, stage, message, state, request.number)
         self.policy.check_message(visit.reply)
         reply, noise = self.policy.blurred(visit.reply, message.weights)
-        note = {"run": ask.run, "round": str(ask.number), "stage": ask.stage}
-        case.states.save(info.name, ask.writes, visit.state, note)
-        worked = Worked(
-            number=ask.number,
-            stage=ask.stage,
-            loss=visit.loss,
+        note = {"run": request.run, "round": str(request.number), "stage": request.stage}
+        run.states.save(info.name, request.writes, visit.state, note)
+        response = StageResponse(
+            number=request.number,
+            stage=request.stage,
+            loss=None if math.isnan(visit.loss) else visit.loss,
             seconds=visit.seconds,
             images=visit.images,
         )
-        payload = pack(reply, ask.encoding, message.weights)
-        payload.about["answer"] = worked.model_dump()
         log.info("trained for %.1f seconds with a mean loss of %.3f", visit.seconds, visit.loss)
-        self._latest = asked, payload
-        return self._sent(payload, ask, {**facts, **noise})
+        header = _responding(response).header
+        return pack(header, reply, request.encoding, message.weights), noise
 
-    def _score(self, ask: Score, message: Message | None) -> Payload:
-        case, info = self._case(ask)
-        state = self._state(case, ask)
-        rows, cases, predicted = case.runner.score(
-            info, case.data, ask.split, ask.metrics, message, state, ask.number
+    def _score(self, request: ScoreRequest, message: Message | None) -> Payload:
+        run, info = self._run(request)
+        state = self._state(run, request)
+        rows, cases, predicted = run.runner.score(
+            info, run.data, request.split, request.metrics, message, state, request.number
         )
-        if ask.split == "test" and state is not None:
-            (choice,) = case.study.method
-            keep_model(case.folder, info.name, choice.title, state, case.runner.assignment)
-            if case.study.evaluation.pictures:
-                task = case.runner.assignment.task
-                draw_pictures(case.folder, info.name, task, cases, predicted, rows)
+        if request.split == "test" and state is not None:
+            (choice,) = run.study.method
+            keep_model(run.folder, info.name, choice.title, state, run.runner.assignment)
+            if run.study.evaluation.pictures:
+                task = run.runner.assignment.task
+                draw_pictures(run.folder, info.name, task, cases, predicted, rows)
         # A case's name may be a patient's number, so only its place among the cases leaves.
-        aliases = {name: f"{ask.split} {place}" for place, name in enumerate(cases.names, 1)}
+        aliases = {name: f"{request.split} {place}" for place, name in enumerate(cases.names, 1)}
         leaving = tuple((aliases[row.case], row.region, row.metric, row.value) for row in rows)
-        answer = Rows(number=ask.number, split=ask.split, rows=leaving)
-        payload = Payload({"answer": answer.model_dump()})
-        return self._sent(payload, ask, {"round": ask.number, "stage": f"score {ask.split}"})
+        response = ScoreResponse(number=request.number, split=request.split, rows=leaving)
+        facts = {"round": request.number, "stage": f"score {request.split}"}
+        return self._sent(_responding(response), request, facts)
 
-    def _sent(
-        self, payload: Payload, ask: Hello | Work | Score, facts: Mapping[str, Any]
-    ) -> Payload:
+    def _sent(self, payload: Payload, request: Request, facts: Mapping[str, Any]) -> Payload:
         """The payload with the site's name, after a line in the ledger."""
-        study = self._study(ask.study)
+        study = self._study(request.study)
         (choice,) = study.method
         run = f"{study.name}, {choice.title}, seed {study.seeds[0]}"
-        numbers = payload.about.get("message", {}).get("numbers", {})
+        numbers = payload.header.get("message", {}).get("numbers", {})
         self.ledger.add(payload, {"run": run, **facts, "numbers": numbers})
         where = f"round {facts['round']}, {facts['stage']}" if "round" in facts else facts["stage"]
         log.info("%s, %s: %.3f MB leave", run, where, payload.nbytes / 1e6)
-        return replace(payload, about={"site": self.site.name, **payload.about})
+        return replace(payload, header={"site": self.site.name, **payload.header})
 
-    def _case(self, ask: Work | Score) -> tuple[Case, SiteInfo]:
-        infos = [SiteInfo(*each) for each in ask.sites]
+    def _run(self, request: StageRequest | ScoreRequest) -> tuple[SiteRun, SiteInfo]:
+        infos = [SiteInfo(*each) for each in request.sites]
         sites = tuple(
             AboutSite(name=info.name, kind=info.kind, train=info.images, val=0, test=0)
             for info in infos
         )
         info = next((each for each in infos if each.name == self.site.name), None)
-        case = self._open(ask.study, sites)
-        own = (case.data.kind, len(case.data.train))
+        run = self._open(request.study, sites)
+        own = (run.data.kind, len(run.data.train))
         if info is None or (info.kind, info.images) != own:
             raise PayloadError(
                 f"the server takes site {self.site.name} for another one than it is: it has "
                 f"{own[1]} training cases with labels of the kind {own[0]}"
             )
-        self._check(case.study, own[1], case.runner)
-        return case, info
+        self._check(run.study, own[1], run.runner)
+        return run, info
 
     def _check(self, study: Study, cases: int, runner: SiteRunner) -> None:
         discloses = any(stage.discloses for stage in runner.assignment.stages)
@@ -197,27 +194,27 @@ class SiteService:
         leaving = runner.shared | needed
         self.policy.check_study(study, cases, leaving, discloses=discloses)
 
-    def _state(self, case: Case, ask: Work | Score) -> SiteState | None:
-        if ask.reads == NO_STATE:
+    def _state(self, run: SiteRun, request: StageRequest | ScoreRequest) -> SiteState | None:
+        if request.reads == NO_STATE:
             return None
-        present = case.states.rounds(self.site.name)
-        if ask.reads in present:
-            state, note = case.states.read(self.site.name, ask.reads)
-            if note.get("run") == ask.run:
+        present = run.states.rounds(self.site.name)
+        if request.reads in present:
+            state, note = run.states.read(self.site.name, request.reads)
+            if note.get("run") == request.run:
                 return state
         raise StateMismatch(
             f"site {self.site.name} does not have the state that the server believes in (version "
-            f"{ask.reads}; it has {', '.join(map(str, present)) or 'none'}): its state folder was "
-            "lost or replaced. Bring it back from a backup, or start the study with --fresh"
+            f"{request.reads}; it has {', '.join(map(str, present)) or 'none'}): its state folder "
+            "was lost or replaced. Bring it back from a backup, or start the study with --fresh"
         )
 
-    def _open_run(self, text: str, sites: tuple[AboutSite, ...]) -> Case:
+    def _open_run(self, text: str, sites: tuple[AboutSite, ...]) -> SiteRun:
         study = self._study(text)
         (choice,), (seed,) = study.method, study.seeds
         path = run_path(self.site.state / "runs", study.name, choice.title, seed)
         run = Run(choice, seed, RunFolder(path), study)
         runner = SiteRunner(assignment_of(run, sites), self.device)
-        return Case(study, run.folder, self._data(text), runner)
+        return SiteRun(study, run.folder, self._data(text), runner)
 
     def _read_study(self, text: str) -> Study:
         """The settings of a run, which a reader at the site finds in its state folder too."""
@@ -234,7 +231,7 @@ class SiteService:
         study = self._study(text)
         (choice,) = study.method
         wishes = {each.name: each.labels for each in study.site}
-        kinds = list(dict.fromkeys(_given(self.site.labels, wishes.get(self.site.name))))
+        kinds = [*dict.fromkeys(filter(None, (self.site.labels, wishes.get(self.site.name))))]
         if len(kinds) > 1:
             raise PayloadError(
                 f"the study wants site {self.site.name} to train on {kinds[1]}, "
@@ -253,5 +250,5 @@ class SiteService:
         return data
 
 
-def _given(*values: str | None) -> Iterable[str]:
-    return [value for value in values if value is not None]
+def _responding(response: GreetingResponse | StageResponse | ScoreResponse) -> Payload:
+    return Payload({"response": response.model_dump(mode="json")})

@@ -1,8 +1,9 @@
-"""The sites of a run across hospitals, asked over the transport; every answer is checked."""
+"""The sites of a run across hospitals, asked over the transport; every response is checked."""
 
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,19 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from polyclinic.engine.checkpoint import Checkpoint
-from polyclinic.engine.flower.payload import Payload, PayloadError
-from polyclinic.engine.flower.protocol import NO_STATE, Rows, Work, Worked, read_answer
-from polyclinic.engine.flower.protocol import Score as ScoreAsk
-from polyclinic.engine.flower.reply_checks import (
-    BadAnswer,
+from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.protocol import (
+    NO_STATE,
+    ScoreRequest,
+    ScoreResponse,
     Signature,
+    StageRequest,
+    StageResponse,
     check_disclosure,
     check_message,
-    odd_ones,
-    opened,
+    conflicts,
+    open_response,
+    read_response,
+    requesting,
 )
-from polyclinic.engine.flower.transport import Answer, Transport
-from polyclinic.engine.flower.wire import bytes_by_part, pack, unpack
+from polyclinic.engine.flower.transport import Failure, Transport
+from polyclinic.engine.flower.wire import Payload, pack, unpack
 from polyclinic.engine.loop import Reply, Scored
 from polyclinic.engine.reply_store import ReplyStore
 from polyclinic.engine.site_runner import SiteRunner
@@ -89,14 +94,15 @@ class FlowerSites:
             self.current = number
             self.versions.forget_from(number)
         version = self._version(stage, number)
-        payloads = {
-            site: self._payload(self._work(stage, site, number, since, version), message)
-            for site, message in messages.items()
-        }
+        payloads, sizes = {}, {}
+        for site, message in messages.items():
+            request = self._stage_request(stage, site, number, since, version)
+            payload = self._payload(request, message)
+            payloads[site], sizes[site] = payload.to_bytes(), payload.nbytes
         held: dict[str, Reply] = {}
         signatures: dict[str, Signature] = {}
-        for site, answer in self.transport.exchange(payloads):
-            reply = self._reply(site, answer, messages[site], payloads[site], stage, number)
+        for site, response in self.transport.exchange(payloads):
+            reply = self._reply(site, response, messages[site], sizes[site], stage, number)
             if reply.message is not None and (reply.message.weights or messages[site].weights):
                 signatures[site] = Signature.of(reply.message)
                 if signatures[site] != self.usual.get(stage.name):
@@ -105,10 +111,11 @@ class FlowerSites:
             if reply.message is not None:
                 self.versions.note(site, number, version)
             yield site, reply
-        odd = odd_ones(signatures, self.shared)
+        different = conflicts(signatures, self.shared)
         for site, reply in held.items():
-            if site in odd:
-                yield site, _missed(number, stage.name, site, f"its message has {odd[site]}")
+            if site in different:
+                reason = f"its message has {different[site]}"
+                yield site, _missed(number, stage.name, site, reason)
                 continue
             self.usual[stage.name] = signatures[site]
             self.versions.note(site, number, version)
@@ -127,16 +134,17 @@ class FlowerSites:
         """Score every site's model, in the order of the sites."""
         payloads = {}
         for info in self.scored:
-            ask = ScoreAsk(
+            request = ScoreRequest(
                 **self._common(info.name, number, since),
                 split=split,
                 metrics=tuple(metrics),
                 finalize=messages is not None,
             )
-            payloads[info.name] = self._payload(ask, messages[info.name] if messages else None)
-        answers = dict(self.transport.exchange(payloads))
+            message = messages[info.name] if messages else None
+            payloads[info.name] = self._payload(request, message).to_bytes()
+        responses = dict(self.transport.exchange(payloads))
         for site in payloads:
-            yield self._scored(site, answers[site], split, number)
+            yield self._scored(site, responses[site], split, metrics, number)
 
     def forget(self, needed: Sequence[int]) -> None:
         """The sites hear with the next message which states may still be asked for."""
@@ -145,10 +153,12 @@ class FlowerSites:
     def keep(self, last: int) -> None:
         """Nothing is kept here: a site's final model is a file at the site."""
 
-    def _work(self, stage: Stage, site: str, number: int, since: int, version: int) -> Work:
+    def _stage_request(
+        self, stage: Stage, site: str, number: int, since: int, version: int
+    ) -> StageRequest:
         common = self._common(site, number, since)
         encoding = self.transport.settings.encoding
-        return Work(**common, stage=stage.name, writes=version, encoding=encoding)
+        return StageRequest(**common, stage=stage.name, writes=version, encoding=encoding)
 
     def _common(self, site: str, number: int, since: int) -> dict[str, Any]:
         versions = {self.versions.before(site, each) for each in (*self.needed, since)}
@@ -166,58 +176,68 @@ class FlowerSites:
         names = [each.name for each in self.runner.assignment.stages]
         return number * len(names) + names.index(stage.name)
 
-    def _payload(self, ask: Work | ScoreAsk, message: Message | None) -> Payload:
+    def _payload(self, request: StageRequest | ScoreRequest, message: Message | None) -> Payload:
         encoding = self.transport.settings.encoding
         exact = "float32" if encoding == "difference" else encoding
-        payload = pack(message, exact) if message is not None else Payload({})
-        return replace(payload, about={"ask": ask.model_dump(mode="json"), **payload.about})
+        header = requesting(request)
+        return Payload(header) if message is None else pack(header, message, exact)
 
     def _reply(
         self,
         site: str,
-        answer: Answer,
+        response: bytes | Failure,
         sent: Message,
-        payload: Payload,
+        down: int,
         stage: Stage,
         number: int,
     ) -> Reply:
         """The site's reply with its line; without a message where it cannot be used."""
         try:
-            back = opened(site, answer)
-            worked = read_answer(Worked, back.about.get("answer"))
+            payload = open_response(site, response, self.largest)
+            worked = read_response(StageResponse, payload)
             if (worked.number, worked.stage) != (number, stage.name):
-                raise BadAnswer(f"it answered for round {worked.number}, stage {worked.stage}")
-            if back.nbytes > self.largest:
-                raise BadAnswer(f"its message of {back.nbytes / 2**20:.0f} MB is too large")
-            message = unpack(back, sent.weights)
+                raise PayloadError(f"it answered for round {worked.number}, another stage")
+            message = unpack(payload, sent.weights)
             check_message(message, self.shared)
             if stage.discloses:
                 check_disclosure(message, self.runner.weights)
-        except (BadAnswer, PayloadError) as error:
+        except PayloadError as error:
             return _missed(number, stage.name, site, str(error))
+        sizes = payload.bytes_by_part()
         line = RoundLine(
             round=number,
             stage=stage.name,
             site=site,
-            loss=worked.loss,
+            loss=math.nan if worked.loss is None else worked.loss,
             seconds=worked.seconds,
             images=worked.images,
-            down=payload.nbytes + 8 * len(sent.numbers),
-            up=back.nbytes + 8 * len(message.numbers),
+            down=down + 8 * len(sent.numbers),
+            up=payload.nbytes + 8 * len(message.numbers),
             extras=tuple(sorted({*sent.extras, *message.extras})),
             numbers=dict(message.numbers),
-            parts=bytes_by_part(back),
+            parts={part: sizes[part] for part in message.names_by_part()},
         )
         return Reply(message, line)
 
-    def _scored(self, site: str, answer: Answer, split: Split, number: int) -> Scored:
+    def _scored(
+        self,
+        site: str,
+        response: bytes | Failure,
+        split: Split,
+        metrics: Sequence[str],
+        number: int,
+    ) -> Scored:
         try:
-            rows = read_answer(Rows, opened(site, answer).about.get("answer"))
-            if (rows.number, rows.split) != (number, split):
-                raise BadAnswer(f"it answered for round {rows.number}, split {rows.split}")
-        except (BadAnswer, PayloadError) as error:
+            scores = read_response(ScoreResponse, open_response(site, response, self.largest))
+            if (scores.number, scores.split) != (number, split):
+                raise PayloadError(f"it answered for round {scores.number}, split {scores.split}")
+            known = {*self.runner.assignment.task.regions}, {*metrics}
+            if not all(row[1] in known[0] and row[2] in known[1] for row in scores.rows):
+                raise PayloadError("it has scores of regions or metrics that nobody asked for")
+        except PayloadError as error:
             return Scored(number, split, site, (), missed=str(error))
-        return Scored(number, split, site, tuple(Score(number, split, site, *r) for r in rows.rows))
+        rows = tuple(Score(number, split, site, *row) for row in scores.rows)
+        return Scored(number, split, site, rows)
 
 
 def _missed(number: int, stage: str, site: str, reason: str) -> Reply:

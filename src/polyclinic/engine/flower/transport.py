@@ -1,7 +1,7 @@
-"""The transport between the server and the sites: payloads by site name over Flower's grid.
+"""The transport between the server and the sites: payloads by site name, with deadlines.
 
-Flower knows machines by numbers and makes errors of its own that carry no sender; here every
-answer, and every reason why there is none, has the name of a site. Nothing waits for ever.
+A link knows machines by numbers and makes errors of its own; here every reply, and every reason why
+there is none, has the name of a site. Nothing waits for ever.
 """
 
 from __future__ import annotations
@@ -10,91 +10,102 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-
-from flwr.app import Message as FlowerMessage
-from flwr.serverapp import Grid
+from typing import Protocol
 
 from polyclinic.config import EngineSettings
-from polyclinic.engine.flower.payload import Payload, PayloadError
-from polyclinic.engine.flower.records import from_records, to_records
+from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.wire import header_of
 
-KIND = "query"  # of all our messages, in Flower's words
-PAUSE = 0.5  # seconds between two looks into new replies
-MARGIN = 60.0  # seconds that a message lives longer than anybody waits for its answer
-SILENCE = 180.0  # seconds without any answer after which payloads under way are sent once more
+PAUSE = 0.5  # seconds between two looks for new replies
+MARGIN = 60.0  # seconds that a message lives longer than anybody waits for its reply
+SILENCE = 180.0  # seconds without any reply after which open payloads are sent once more
 TRIES = 3  # how often a payload is sent that does not arrive
 TWICE = "more than one machine is connected under its name"
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """Why a site has not answered."""
+class Failure:
+    """Why there is no reply from a site; a `final` one is not cured by sending again."""
 
     reason: str
+    final: bool = False
 
 
-Answer = Payload | Trouble
+class Link(Protocol):
+    """What carries payloads to machines and back."""
+
+    def machines(self) -> dict[int, str]:
+        """The machines that are connected, with the name each is registered under, if any."""
+        ...
+
+    def send(self, payloads: Mapping[int, bytes], seconds: float) -> list[str]:
+        """Send payloads to machines; gives the number of each message, which lives for a while."""
+        ...
+
+    def receive(self, messages: Sequence[str]) -> Iterable[tuple[str, bytes | Failure]]:
+        """The replies that have come, each with the number of the message that it answers."""
+        ...
 
 
 @dataclass
-class Errands:
-    """Which payloads of an exchange are still to be sent, and which are under way."""
+class Deliveries:
+    """Which payloads of an exchange are still to be sent, and which wait for a reply."""
 
-    unsent: dict[str, str]  # site → the last trouble with it
-    under_way: dict[str, str] = field(default_factory=dict)  # message → site
+    unsent: dict[str, str]  # site → the last failure with it
+    open: dict[str, str] = field(default_factory=dict)  # message → site
     tries: Counter[str] = field(default_factory=Counter)
 
     def ready(self, machines: Mapping[str, Sequence[int]], at_once: int | None) -> dict[str, int]:
         """The machines of the sites whose payloads can go out."""
         self.unsent |= {site: TWICE for site in self.unsent if len(machines.get(site, ())) > 1}
-        busy = {*self.under_way.values()}
+        busy = {*self.open.values()}
         room = len(self.unsent) if at_once is None else max(0, at_once - len(busy - {*self.unsent}))
         free = [site for site in self.unsent if len(machines.get(site, ())) == 1]
         return {site: machines[site][0] for site in free[:room]}
 
     def sent(self, messages: Mapping[str, str]) -> None:
         """Note the messages that went out."""
-        self.under_way |= messages
+        self.open |= messages
         for site in messages.values():
             self.tries[site] += 1
             del self.unsent[site]
 
-    def ends(self, site: str, answer: Answer) -> bool:
-        """Whether the errand ends with this: an answer, or too many failures."""
-        if isinstance(answer, Payload):
-            for copy in [each for each, to in self.under_way.items() if to == site]:
-                del self.under_way[copy]
+    def ends(self, site: str, reply: bytes | Failure) -> bool:
+        """Whether the delivery ends with this: a reply, or too many failures."""
+        if not isinstance(reply, Failure) or reply.final:
+            for copy in [each for each, to in self.open.items() if to == site]:
+                del self.open[copy]
             self.unsent.pop(site, None)
             return True
-        if site in self.under_way.values():
+        if site in self.open.values():
             return False  # it was sent more than once, and the other copy may arrive
         if self.tries[site] < TRIES:
-            self.unsent[site] = answer.reason
+            self.unsent[site] = reply.reason
             return False
         return True
 
     def send_again(self) -> None:
         """Let those that are silent have their payload once more."""
-        silent = [site for site in self.under_way.values() if self.tries[site] < TRIES]
+        silent = [site for site in self.open.values() if self.tries[site] < TRIES]
         self.unsent = dict.fromkeys(silent, "it did not answer") | self.unsent
 
-    def troubles(self, deadline: float) -> Iterator[tuple[str, Trouble]]:
-        """Why the errands that are left have not ended."""
-        silent = dict.fromkeys(self.under_way.values())
+    def failures(self, deadline: float) -> Iterator[tuple[str, Failure]]:
+        """Why the deliveries that are left have not ended."""
+        silent = dict.fromkeys(self.open.values())
         for site, reason in self.unsent.items():
             if site not in silent:
-                yield site, Trouble(f"it could not be reached: {reason}")
+                yield site, Failure(f"it could not be reached: {reason}")
         for site in silent:
-            yield site, Trouble(f"it did not answer within {deadline:g} seconds")
+            yield site, Failure(f"it did not answer within {deadline:g} seconds")
 
 
 @dataclass
 class Transport:
-    """Sends payloads to sites and brings their answers, with deadlines."""
+    """Sends payloads to sites and brings their replies, with deadlines."""
 
-    grid: Grid
+    link: Link
     settings: EngineSettings
-    introduction: Payload | None = None  # asks machines without a registered name who they are
+    greeting: bytes | None = None  # asks machines without a registered name who they are
     silence: float = SILENCE
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -102,36 +113,36 @@ class Transport:
     asked: dict[str, str] = field(default_factory=dict)  # messages that ask machines for a name
 
     def exchange(
-        self, payloads: Mapping[str, Payload], *, patience: float | None = None
-    ) -> Iterator[tuple[str, Answer]]:
-        """Each site's answer as it arrives; at the end, who has not answered and why.
+        self, payloads: Mapping[str, bytes], *, patience: float | None = None
+    ) -> Iterator[tuple[str, bytes | Failure]]:
+        """Each site's reply as it arrives; at the end, who has not answered and why.
 
         A payload that gets lost is sent again when its site is back. Sites that cannot be reached
         are waited for `patience` seconds after the others have answered. After a longer
-        silence those that have the payload get it once more: the answer may be what got lost.
+        silence those that have the payload get it once more: the reply may be what got lost.
         """
         patience = self.settings.patience if patience is None else patience
-        errands = Errands(unsent=dict.fromkeys(payloads, "it was not connected"))
+        deliveries = Deliveries(unsent=dict.fromkeys(payloads, "it was not connected"))
         end = self.clock() + self.settings.deadline
         progress = self.clock()
-        while errands.unsent or errands.under_way:
-            going = errands.ready(self._machines(end), self.settings.at_once)
-            outgoing = {number: payloads[site] for site, number in going.items()}
-            errands.sent(self._push(outgoing, going, end))
-            for site, answer in self._pull(errands.under_way):
+        while deliveries.unsent or deliveries.open:
+            ready = deliveries.ready(self._machines(end), self.settings.at_once)
+            outgoing = {machine: payloads[site] for site, machine in ready.items()}
+            deliveries.sent(self._send(outgoing, ready, end))
+            for site, reply in self._receive(deliveries.open):
                 progress = self.clock()
-                if errands.ends(site, answer):
-                    yield site, answer
+                if deliveries.ends(site, reply):
+                    yield site, reply
             now = self.clock()
-            lost = errands.unsent and not errands.under_way and now - progress > patience
+            lost = deliveries.unsent and not deliveries.open and now - progress > patience
             if now >= end or lost:
                 break
-            if errands.under_way and now - progress > self.silence:
-                errands.send_again()
+            if deliveries.open and now - progress > self.silence:
+                deliveries.send_again()
                 progress = now
-            if errands.unsent or errands.under_way:
+            if deliveries.unsent or deliveries.open:
                 self.sleep(PAUSE)
-        yield from errands.troubles(self.settings.deadline)
+        yield from deliveries.failures(self.settings.deadline)
 
     def _machines(self, end: float) -> dict[str, list[int]]:
         """The machines that are connected, by site name.
@@ -139,56 +150,48 @@ class Transport:
         A registered name is proven by the machine's key. Where nothing is proven, machines are
         asked for theirs; otherwise those without one get nothing.
         """
-        nodes = {node.node_id: node.name for node in self.grid.get_nodes()}
-        if self.introduction is not None:
-            nameless = [number for number, name in nodes.items() if not name]
-            self._ask_names(nameless, self.introduction, end)
+        machines = self.link.machines()
+        if self.greeting is not None:
+            nameless = [number for number, name in machines.items() if not name]
+            self._ask_names(nameless, self.greeting, end)
         found: dict[str, list[int]] = {}
-        for number, registered in nodes.items():
+        for number, registered in machines.items():
             name = registered or self.names.get(number)
             if name:
                 found.setdefault(name, []).append(number)
         return found
 
-    def _ask_names(self, nameless: Iterable[int], introduction: Payload, end: float) -> None:
+    def _ask_names(self, nameless: Iterable[int], greeting: bytes, end: float) -> None:
         """Note the names that machines have said since, and ask those that nobody has asked."""
-        for text, answer in self._pull(self.asked):
-            if isinstance(answer, Payload):
-                self.names[int(text)] = str(answer.about.get("site", ""))
+        for number, reply in self._receive(self.asked):
+            if isinstance(reply, bytes):
+                self.names[int(number)] = _name_in(reply)
         known = {*self.names, *map(int, self.asked.values())}
         unknown = [number for number in nameless if number not in known]
-        payloads = dict.fromkeys(unknown, introduction)
-        self.asked |= self._push(payloads, map(str, unknown), end)
+        self.asked |= self._send(dict.fromkeys(unknown, greeting), map(str, unknown), end)
 
-    def _push(
-        self, payloads: Mapping[int, Payload], senders: Iterable[str], end: float
+    def _send(
+        self, payloads: Mapping[int, bytes], senders: Iterable[str], end: float
     ) -> dict[str, str]:
         """Send payloads to machines; gives the message of each."""
         if not payloads:
             return {}
-        # Longer than we wait: a message that Flower drops for its age looks like a lost one.
+        # Longer than we wait: a message that is dropped for its age looks like a lost one.
         left = end - self.clock() + MARGIN
-        messages = [
-            FlowerMessage(to_records(payload), number, KIND, ttl=left)
-            for number, payload in payloads.items()
-        ]
-        return dict(zip(self.grid.push_messages(messages), senders, strict=True))
+        return dict(zip(self.link.send(payloads, left), senders, strict=True))
 
-    def _pull(self, under_way: dict[str, str]) -> Iterator[tuple[str, Answer]]:
-        """The answers that have come; their messages are under way no more."""
-        if not under_way:
+    def _receive(self, waiting: dict[str, str]) -> Iterator[tuple[str, bytes | Failure]]:
+        """The replies that have come; their messages wait no more."""
+        if not waiting:
             return
-        for message in self.grid.pull_messages(list(under_way)):
-            # Flower's own errors name no sender: only the message they answer tells the site.
-            site = under_way.pop(message.metadata.reply_to_message_id, None)
+        for message, reply in self.link.receive(list(waiting)):
+            site = waiting.pop(message, None)
             if site is not None:
-                yield site, _answer(message)
+                yield site, reply
 
 
-def _answer(message: FlowerMessage) -> Answer:
-    if message.has_error():
-        return Trouble(message.error.reason or f"Flower's error {message.error.code}")
+def _name_in(reply: bytes) -> str:
     try:
-        return from_records(message.content)
-    except PayloadError as error:
-        return Payload({"broken": str(error)})
+        return str(header_of(reply).get("site", ""))
+    except PayloadError:
+        return ""

@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 
 from polyclinic.catalog import installed
 from polyclinic.config.node_file import load_node_file
-from polyclinic.engine.flower.payload import Payload
+from polyclinic.engine.flower.carrier import receive, send
 from polyclinic.engine.flower.processes import socket_path
 from polyclinic.engine.flower.site_service import SiteService
 
@@ -55,9 +55,9 @@ def serve(door: socket.socket, service: SiteService) -> None:
     line, _ = door.accept()
     try:
         with line, cast(BinaryIO, line.makefile("rwb")) as stream:
-            service.answer(Payload.read(stream)).write(stream)
+            send(stream, service.respond(receive(stream)))
     except (EOFError, OSError) as error:
-        log.warning("nobody waits for the answer any more: %s", error)
+        log.warning("nobody waits for the reply any more: %s", error)
 
 
 if __name__ == "__main__":  # pragma: no cover

@@ -7,19 +7,10 @@ import socket
 import ssl
 import subprocess
 import time
-from base64 import b64encode
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_ssh_private_key,
-)
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
@@ -96,34 +87,17 @@ def wait_until(happened, seconds: float = 60.0) -> bool:
 
 def answers(url: str, ca: Path) -> bool:
     try:
-        transport(url, ca)
+        post(url, ca)
     except httpx.TransportError:
         return False
     return True
 
 
-def transport(url: str, ca: Path, body: bytes = b"", headers: dict[str, str] | None = None):
-    protobuf = {"content-type": PROTOBUF, "accept": PROTOBUF}
+def post(url: str, ca: Path) -> httpx.Response:
+    """The answer to an empty request of the type that Flower's programs send."""
+    headers = {"content-type": PROTOBUF, "accept": PROTOBUF}
     context = ssl.create_default_context(cafile=ca)
-    every = protobuf | (headers or {})
-    return httpx.post(url, content=body, headers=every, verify=context, trust_env=False)
-
-
-def signed(key: Path, *, by: Path | None = None, ahead: float = 0.0) -> tuple[bytes, dict]:
-    """The body and headers by which a SuperNode with this key asks to take part.
-
-    `by` is the key that signs, `ahead` the seconds that the clock of the SuperNode is ahead.
-    """
-    public = _private(key).public_key()
-    pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    stamp = (datetime.now(UTC) + timedelta(seconds=ahead)).isoformat()
-    signature = _private(by or key).sign(stamp.encode(), ec.ECDSA(hashes.SHA256()))
-    headers = {
-        "flwr-public-key": b64encode(pem).decode(),
-        "flwr-timestamp": stamp,
-        "flwr-signature": b64encode(signature).decode(),
-    }
-    return _field(1, pem), headers
+    return httpx.post(url, headers=headers, verify=context, trust_env=False)
 
 
 @contextlib.contextmanager
@@ -146,19 +120,3 @@ def register(deployment: Deployment, name: str, home: Path) -> None:
     command = commands.register(deployment.public_key(name), name)
     done = subprocess.run(command, env=commands.environment(home), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _private(path: Path) -> ec.EllipticCurvePrivateKey:
-    key = load_ssh_private_key(path.read_bytes(), None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
-    return key
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """One field of bytes, as protobuf writes it."""
-    length = len(content)
-    prefix = bytes([number << 3 | 2])
-    while length > 127:
-        prefix += bytes([length & 127 | 128])
-        length >>= 7
-    return prefix + bytes([length]) + content

@@ -18,7 +18,6 @@ class StandIn:
     port: int = 0
     published: bytes = b"{}"
     control: int = 403
-    fleet: int = 400  # what Flower answers a site that it knows; 0: nothing
     status: int = 200
     late: float = 0.0  # seconds that its clock is behind ours
     dated: bool = True
@@ -53,11 +52,9 @@ def _handler(answers: StandIn) -> type[BaseHTTPRequestHandler]:
             self._answer(answers.status, answers.published)
 
         def do_POST(self) -> None:
-            self._answer(answers.fleet if "/fleet/" in self.path else answers.control, b"")
+            self._answer(answers.control, b"")
 
         def _answer(self, status: int, text: bytes) -> None:
-            if not status:
-                return
             self.send_response_only(status)
             if answers.dated:
                 self.send_header("Date", formatdate(time() - answers.late, usegmt=True))

@@ -16,6 +16,7 @@ from polyclinic.engine.flower.deploy.certificates import (
 )
 from polyclinic.engine.flower.deploy.checks import check_site
 from polyclinic.engine.flower.deploy.folder import Deployment
+from polyclinic.engine.flower.deploy.keys import make_key
 from tests.data.folders import write_labels, write_site
 from tests.engine.flower.deploy.loopback import deployed
 from tests.engine.flower.deploy.stand_in import stand_in
@@ -94,20 +95,17 @@ def test_a_server_that_does_not_tell_the_time_is_told(folder, coordinator):
     assert "does not say what time it is" in wrong(folder)["clock"]
 
 
-@pytest.mark.parametrize(
-    ("fleet", "said"),
-    [
-        (401, "✗ known: the server refuses the signature"),
-        (412, "✗ known: the server does not know this site's key\n    → send "),
-        (502, "✓ known: not asked: the coordinator has not started yet"),
-        (418, "✗ known: the answer is 418"),
-        (0, "✗ known: no connection: "),
-    ],
-)
-def test_a_site_learns_whether_the_server_knows_it(folder, coordinator, fleet, said):
-    coordinator.fleet = fleet
+def test_a_site_learns_whether_the_coordinator_knows_its_key(folder, coordinator):
+    (folder / "keys" / "north").unlink()
+    make_key(folder / "keys" / "north")
+    line = wrong(folder)["known"]
+    assert line.startswith("✗ known: the coordinator does not know this site's key (SHA256:")
+    assert f"→ send {folder / 'keys' / 'north.pub'} to the coordinator" in line
+    older = json.loads(coordinator.published)
+    del older["keys"]
+    coordinator.published = json.dumps(older).encode()
     lines = [str(each) for each in check_site(site_in(folder), BUILT_IN) if each.about == "known"]
-    assert [line[: len(said)] for line in lines] == [said]
+    assert lines == ["✓ known: not told: the coordinator does not publish the keys it knows"]
 
 
 def test_a_key_that_others_can_read_is_told_with_the_remedy(folder):

@@ -91,6 +91,8 @@ def test_what_is_published_tells_the_task_and_no_site(deployment):
     told = json.loads(file.read_text())
     assert (told["task"], told["classes"]) == ("fundus", ["background", "rim", "cup"])
     assert (told["methods"], told["budgets"]) == (["fedavg", "fedbn"], {"training.iterations": 20})
+    prints = [fingerprint(deployment.public_key(name)) for name in ("north", "St. Mary")]
+    assert told["keys"] == sorted(prints)
     assert "north" not in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
 

@@ -17,18 +17,16 @@ from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.deploy.certificates import Authority, make_authority
 from polyclinic.engine.flower.deploy.checks import check_site
 from polyclinic.engine.flower.deploy.folder import INNER_PORT, Deployment
-from polyclinic.engine.flower.deploy.keys import make_key
 from tests.data.folders import write_site
 from tests.engine.flower.deploy.loopback import (
     PROTOBUF,
     answers,
     deployed,
     free_port,
+    post,
     process,
     register,
-    signed,
     superlink,
-    transport,
     wait_until,
 )
 
@@ -36,8 +34,6 @@ NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 needs_nginx = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 ACTIVATE = "/v1/fleet/activate-node"
 LIST_RUNS = "/v1/control/list-runs"
-# Asking to take part without a heartbeat leaves no trace, and yet the answer tells three apart:
-KNOWN, UNKNOWN, FORGED = 400, 412, 401
 
 
 @dataclass(frozen=True)
@@ -107,50 +103,8 @@ def raw_status(running: Loopback, request: bytes, port: int = 0) -> int:
         return int(connection.recv(1000).split()[1])
 
 
-def activate(running: Loopback, port: int, request: tuple[bytes, dict]) -> int:
-    url = f"https://127.0.0.1:{port}{ACTIVATE}"
-    return transport(url, running.ca, *request).status_code
-
-
-def ports(running: Loopback) -> list[int]:
-    return [running.inner, running.outer] if NGINX else [running.inner]
-
-
-def test_a_registered_site_is_let_in_directly_and_through_the_proxy(running):
-    for port in ports(running):
-        assert activate(running, port, signed(running.key("north"))) == KNOWN
-
-
-def test_an_unregistered_key_is_refused(running):
-    for port in ports(running):
-        assert activate(running, port, signed(running.key("St. Mary"))) == UNKNOWN
-
-
-def test_nobody_registers_a_key_through_the_hospitals_door(running):
-    request = signed(running.key("St. Mary"))
-    for port in ports(running):
-        url = f"https://127.0.0.1:{port}/v1/fleet/register-node"
-        assert transport(url, running.ca, *request).status_code == 412
-        assert activate(running, port, request) == UNKNOWN
-
-
-def test_a_request_without_a_key_or_signed_by_another_key_is_refused(running):
-    body, headers = signed(running.key("north"))
-    for port in ports(running):
-        assert activate(running, port, (body, {})) == FORGED
-        stranger = running.key("St. Mary")
-        assert activate(running, port, signed(running.key("north"), by=stranger)) == FORGED
-        assert activate(running, port, (body, {**headers, "flwr-signature": "AAAA"})) == FORGED
-
-
-@pytest.mark.parametrize(("ahead", "let_in"), [(3, True), (-250, True), (8, False), (-310, False)])
-def test_the_clock_may_be_as_wrong_as_deploy_check_says(running, ahead, let_in):
-    status = activate(running, running.inner, signed(running.key("north"), ahead=ahead))
-    assert status == (KNOWN if let_in else FORGED)
-
-
 def test_the_control_interface_needs_no_login_so_only_loopback_may_reach_it(running):
-    inside = transport(f"https://127.0.0.1:{running.inner}{LIST_RUNS}", running.ca)
+    inside = post(f"https://127.0.0.1:{running.inner}{LIST_RUNS}", running.ca)
     assert inside.status_code == 200
     read = commands.superlink("127.0.0.1", running.inner, running.folder / "x", None)
     assert read[read.index("--host") + 1] == "127.0.0.1"
@@ -225,15 +179,7 @@ def test_deploy_check_finds_nothing_wrong_with_the_shipped_files(running):
     write_site(folder / "data", cases=6)
     findings = list(check_site(load_node_file(folder / "node.toml"), BUILT_IN))
     assert [str(each) for each in findings if not each.good] == []
-    assert "✓ known: the server knows this site's key" in map(str, findings)
-
-
-@needs_nginx
-def test_deploy_check_tells_a_site_that_the_server_does_not_know_it(running):
-    site = load_node_file(running.deployment.site("St. Mary") / "node.toml")
-    assert "the server does not know this site's key" in "".join(
-        map(str, check_site(site, BUILT_IN))
-    )
+    assert "✓ known: the coordinator knows this site's key" in map(str, findings)
 
 
 def test_deploy_check_warns_of_a_superlink_without_the_proxy(running, tmp_path):
@@ -260,9 +206,10 @@ def says(log: Path, *texts: str) -> bool:
     return any(text in said for text in texts)
 
 
-@needs_nginx
-def test_a_real_supernode_takes_part_through_the_proxy(running):
-    server = load_node_file(running.deployment.site("north") / "node.toml").server
+def test_a_real_supernode_with_a_registered_key_takes_part(running):
+    """Through the proxy, where nginx is installed."""
+    address = f"127.0.0.1:{running.outer if NGINX else running.inner}"
+    server = ServerAddress(address=address, ca=running.ca, key=running.key("north"))
     link = running.folder / "superlink.log"
     before = link.read_text().count("Activated node_id")
     with supernode(running, "north", server) as log:
@@ -270,16 +217,14 @@ def test_a_real_supernode_takes_part_through_the_proxy(running):
         assert joined, log.read_text()
 
 
-@pytest.mark.federation
 def test_real_supernodes_that_are_not_known_are_refused(running, tmp_path):
     port = running.outer if NGINX else running.inner
     address = f"127.0.0.1:{port}"
-    make_key(tmp_path / "stranger")
     make_authority(Authority(tmp_path / "ca.crt", tmp_path / "ca.key"), "others")
-    unknown = ServerAddress(address=address, ca=running.ca, key=tmp_path / "stranger")
+    unknown = ServerAddress(address=address, ca=running.ca, key=running.key("St. Mary"))
     other = ServerAddress(address=address, ca=tmp_path / "ca.crt", key=running.key("north"))
     with (
-        supernode(running, "stranger", unknown) as stranger,
+        supernode(running, "St. Mary", unknown) as stranger,
         supernode(running, "north", other) as deceived,
         keyless(running, address) as nobody,
     ):

@@ -11,7 +11,7 @@ from polyclinic.engine.flower.commands import release
 from polyclinic.engine.flower.deploy.certificates import names_of
 from polyclinic.engine.flower.deploy.contact import Answer, Unreachable, ask
 from polyclinic.engine.flower.deploy.finding import Finding
-from polyclinic.engine.flower.deploy.introduction import check_known
+from polyclinic.engine.flower.deploy.keys import fingerprint, public_half
 from polyclinic.engine.flower.deploy.own_side import (
     check_data,
     check_disk,
@@ -38,13 +38,10 @@ def check_site(site: NodeFile, tables: Tables) -> Iterator[Finding]:
     yield from installed
     if all(finding.good for finding in installed):
         yield from check_quiet(site)
-    identity = list(check_identity(site))
-    yield from identity
+    yield from check_identity(site)
     yield from check_disk(site)
     findings, task = _server(site, tables)
     yield from findings
-    if site.server.key and all(finding.good for finding in (*identity, findings[0])):
-        yield check_known(site.server, site.server.key)
     yield from check_data(site, task, tables.task)
 
 
@@ -66,6 +63,7 @@ def _server(site: NodeFile, tables: Tables) -> tuple[list[Finding], Task | None]
         return [*findings, Finding("study", str(error), USE_THE_PROXY)], None
     same_task, task = _same_task(published, tables)
     findings += [_same_versions(published), same_task, _agreed(site, published)]
+    findings += _known(site, published)
     return findings, task
 
 
@@ -129,6 +127,25 @@ def _same_task(published: Published, tables: Tables) -> tuple[Finding, Task | No
         own = f"here its classes are {', '.join(task.classes)}"
         return Finding("task", f"{text}; {own}", advice), None
     return Finding("task", text), task
+
+
+def _known(site: NodeFile, published: Published) -> Iterator[Finding]:
+    """Whether the coordinator has this site's key, where the site has one."""
+    key = site.server.key
+    try:
+        own = fingerprint(key) if key else ""
+    except (OSError, ValueError):
+        return  # what is wrong with the key is a finding of its own
+    if key is None:
+        return
+    if published.keys is None:
+        yield Finding("known", "not told: the coordinator does not publish the keys it knows")
+    elif own in published.keys:
+        yield Finding("known", "the coordinator knows this site's key")
+    else:
+        text = f"the coordinator does not know this site's key ({own})"
+        advice = f"send {public_half(key)} to the coordinator, who runs `deploy init` with it"
+        yield Finding("known", text, advice)
 
 
 def _agreed(site: NodeFile, published: Published) -> Finding:

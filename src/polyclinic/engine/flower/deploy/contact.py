@@ -3,7 +3,7 @@
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
@@ -36,13 +36,7 @@ class Unreachable(Exception):
         self.advice = advice
 
 
-def ask(
-    server: ServerAddress,
-    path: str,
-    method: str = "GET",
-    body: bytes = b"",
-    headers: Mapping[str, str] | None = None,
-) -> Answer:
+def ask(server: ServerAddress, path: str, method: str = "GET") -> Answer:
     """The server's answer to one request; Unreachable where there is none to trust."""
     scheme = "http" if server.insecure else "https"
     try:
@@ -51,9 +45,7 @@ def ask(
         before = time.time()
         with (
             httpx.Client(verify=context, timeout=SECONDS) as client,
-            client.stream(
-                method, f"{scheme}://{server.address}{path}", content=body, headers=headers
-            ) as response,
+            client.stream(method, f"{scheme}://{server.address}{path}") as response,
         ):
             ahead = _ahead(response.headers.get("Date"), (before + time.time()) / 2)
             certificate = _certificate(response)  # now: the connection may end with the text

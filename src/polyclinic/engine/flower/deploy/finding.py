@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at and found; with advice on what to do it is something wrong."""
+    """What was looked at and found; one with advice on what to do is an error."""
 
     about: str
     text: str

@@ -73,8 +73,9 @@ def write_deployment(
     _certify(deployment, host, f"Polyclinic {study.name}", days)
     for name in names:
         _write_key(deployment, name, public_keys)
-    publish(facts_of(study), deployment.coordinator / "published" / "study.json")
     prints = {name: fingerprint(deployment.public_key(name)) for name in names}
+    facts = facts_of(study, prints.values())
+    publish(facts, deployment.coordinator / "published" / "study.json")
     _write_coordinator(study, address, deployment, prints)
     for name in names:
         _write_site(study, address, deployment, name)

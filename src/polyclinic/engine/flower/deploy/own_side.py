@@ -22,7 +22,7 @@ from polyclinic.engine.flower.deploy.finding import Finding
 from polyclinic.engine.flower.deploy.keys import fingerprint, is_private, public_half
 
 DAYS_LEFT = 14
-LETTERS_ON_DISK = 4  # two generations of private weights, and as much again while writing
+MESSAGES_ON_DISK = 4  # two generations of private weights, and as much again while writing
 SPARE_MEGABYTES = 1000
 
 
@@ -82,7 +82,7 @@ def validity(about: str, certificate: x509.Certificate, names: str = "") -> Find
 def check_disk(site: NodeFile) -> Iterator[Finding]:
     """That the state folder can be written and has room."""
     folder = next(each for each in (site.state, *site.state.parents) if each.exists())
-    needed = site.allow.message_megabytes * LETTERS_ON_DISK + SPARE_MEGABYTES
+    needed = site.allow.message_megabytes * MESSAGES_ON_DISK + SPARE_MEGABYTES
     free = shutil.disk_usage(folder).free / 1e6
     text = f"{free / 1000:.1f} GB free for {site.state}, {needed / 1000:.1f} GB needed"
     if not folder.is_dir() or not os.access(folder, os.W_OK):
@@ -105,10 +105,10 @@ def check_data(site: NodeFile, task: Task | None, tasks: Mapping[str, Task]) -> 
         found = listed([each.name for each in summary.sites])
         yield Finding("data", f"{site.data} holds several sites: {found}", "name one of them")
         return
-    wrong = [*summary.mistakes, *_wrong_labels(site)]
-    if wrong:
+    errors = [*summary.mistakes, *_label_errors(site)]
+    if errors:
         advice = f"polyclinic data check {site.data} --task {summary.task.name}"
-        yield Finding("data", listed(wrong, most=3), f"correct them; all are listed by: {advice}")
+        yield Finding("data", listed(errors, most=3), f"correct them; all are listed by: {advice}")
     else:
         yield _enough(site, summary.sites[0], len(summary.warnings))
 
@@ -126,7 +126,7 @@ def _key(path: Path) -> Finding:
     return Finding("key", text)
 
 
-def _wrong_labels(site: NodeFile) -> list[str]:
+def _label_errors(site: NodeFile) -> list[str]:
     if site.labels is None:
         return []
     folder = read_site(site.data, site.name)
@@ -136,10 +136,10 @@ def _wrong_labels(site: NodeFile) -> list[str]:
     return findings.lines
 
 
-def _enough(site: NodeFile, found: SiteSummary, oddities: int) -> Finding:
+def _enough(site: NodeFile, found: SiteSummary, warnings: int) -> Finding:
     training = found.splits.get("train", found.cases)
     divided = "to train on" if found.splits else "not yet divided"
-    text = f"cases: {found.cases}, {training} {divided}; oddities: {oddities}"
+    text = f"cases: {found.cases}, {training} {divided}; warnings: {warnings}"
     if training < site.allow.cases:
         return Finding("data", text, f"allow.cases asks for {site.allow.cases}: lower it, or wait")
     return Finding("data", text)

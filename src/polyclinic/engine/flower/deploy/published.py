@@ -1,6 +1,7 @@
-"""What the coordinator tells every site before it trains: the task, its classes, the versions."""
+"""What the coordinator tells every site before it trains: task, classes, versions, known keys."""
 
 from collections import Counter
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,10 +29,11 @@ class Published(BaseModel):
     budgets: dict[str, int]  # every setting called iterations or epochs
     polyclinic: str
     flower: str
+    keys: tuple[str, ...] | None = None  # fingerprints of the sites' keys, in no site's order
 
 
-def facts_of(study: Study) -> Published:
-    """The facts of a study, with the versions installed here."""
+def facts_of(study: Study, fingerprints: Iterable[str]) -> Published:
+    """The facts of a study, with the versions installed here and the keys of its sites."""
     task = study.task.built
     return Published(
         study=study.name,
@@ -42,6 +44,7 @@ def facts_of(study: Study) -> Published:
         budgets=_budgets(study),
         polyclinic=version("polyclinic"),
         flower=release(version("flwr")),
+        keys=tuple(sorted(fingerprints)),
     )
 
 

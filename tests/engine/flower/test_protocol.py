@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from polyclinic.engine.flower.reply_checks import BadAnswer, check_disclosure
+from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.protocol import check_disclosure
 from polyclinic.federation.message import Message
 from polyclinic.federation.weights import Weights
 
@@ -14,7 +15,7 @@ def disclosing(**tensors):
     )
 
 
-def test_a_loan_that_fits_the_network_is_accepted():
+def test_a_disclosure_that_fits_the_network_is_accepted():
     check_disclosure(disclosing(encoder_q=torch.rand(3, 4)), NETWORK)
     check_disclosure(Message(), NETWORK)
 
@@ -27,7 +28,7 @@ def test_a_loan_that_fits_the_network_is_accepted():
         {"head_weight": torch.rand(2)},
     ],
 )
-def test_a_loan_without_a_place_in_the_network_is_refused(tensors):
+def test_a_disclosure_without_a_place_in_the_network_is_refused(tensors):
     name = next(iter(tensors)).replace("_", ".")
-    with pytest.raises(BadAnswer, match=f"discloses what the network does not have.*{name}"):
+    with pytest.raises(PayloadError, match=f"discloses what the network does not have.*{name}"):
         check_disclosure(disclosing(**tensors), NETWORK)
