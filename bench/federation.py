@@ -13,9 +13,10 @@ from polyclinic.catalog import BUILT_IN
 from polyclinic.config import AugmentationSettings, DataSettings, load_study
 from polyclinic.data.batches import batches
 from polyclinic.data.load import load_federation
-from polyclinic.engine.local import prepare
+from polyclinic.engine.local import local_sites, prepare_process
 from polyclinic.engine.loop import RoundDone
-from polyclinic.engine.study import perform, runs_of
+from polyclinic.engine.run import runs_of
+from polyclinic.engine.study import carry_out
 from polyclinic.losses.supervised import segmentation_loss
 from polyclinic.networks import NETWORKS
 
@@ -69,14 +70,16 @@ def rounds(folder: Path, resolution: int, *, workers: int, threads: int) -> Iter
     changes = [f"engine.workers={workers}", f"engine.threads={threads}"]
     study = load_study(file, changes, BUILT_IN)
     data = load_federation(study.task.built, study.data, study.site, splits_folder=None)
-    for event in perform(runs_of(study, folder)[0], data):
-        if isinstance(event, RoundDone) and event.round > 0:
-            yield
+    (run,) = runs_of(study, folder)
+    with local_sites(run, data) as sites:
+        for event in carry_out(run, sites):
+            if isinstance(event, RoundDone) and event.round > 0:
+                yield
 
 
 def bare_steps(resolution: int) -> Iterator[None]:
     """As many plain training steps as a round has, on batches made beforehand."""
-    prepare(2)
+    prepare_process(2)
     net = NETWORKS["unet"](channels=1, classes=2).to(memory_format=torch.channels_last).train()
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, fused=True)
     task = BUILT_IN.task["octa"].with_resolution(resolution)

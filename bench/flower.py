@@ -21,7 +21,7 @@ from polyclinic.catalog import BUILT_IN
 from polyclinic.config import Study, load_study
 from polyclinic.config.node_file import load_node_file
 from polyclinic.data.drawing import write_drawn_site
-from polyclinic.engine.flower.hosting import travelling
+from polyclinic.engine.flower.engine import travelling
 from polyclinic.engine.flower.processes import free_port, socket_path
 from polyclinic.engine.flower.protocol import GreetingRequest, requesting
 from polyclinic.engine.flower.site_app import ask_worker

@@ -27,7 +27,9 @@ def simulate(sites: int) -> float:
     from polyclinic.catalog import BUILT_IN
     from polyclinic.config import DataSettings, load_study
     from polyclinic.data.load import load_federation
-    from polyclinic.engine.study import perform, runs_of
+    from polyclinic.engine.local import local_sites
+    from polyclinic.engine.run import runs_of
+    from polyclinic.engine.study import carry_out
 
     with TemporaryDirectory() as folder:
         file = Path(folder, "memory.toml")
@@ -36,7 +38,9 @@ def simulate(sites: int) -> float:
         study = load_study(file, [*changes, "evaluation.pictures=false"], BUILT_IN)
         data = load_federation(study.task.built, DataSettings(), (), splits_folder=None)
         many = [replace(data[n % len(data)], name=f"site-{n}") for n in range(sites)]
-        return max(megabytes() for _ in perform(runs_of(study, Path(folder))[0], many))
+        (run,) = runs_of(study, Path(folder))
+        with local_sites(run, many) as opened:
+            return max(megabytes() for _ in carry_out(run, opened))
 
 
 def megabytes() -> float:

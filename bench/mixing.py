@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from bench import Ratio, in_processes, take_turns
-from polyclinic.engine.local import prepare
+from polyclinic.engine.local import prepare_process
 from polyclinic.federation.mixing import mix
 from polyclinic.federation.weights import Weights, flatten
 from polyclinic.networks import NETWORKS
@@ -37,7 +37,7 @@ def work(side: str, network: str) -> None:
 
 
 def ours(replies: dict[str, Weights]) -> Callable[[], Any]:
-    prepare(torch.get_num_threads())  # as the engine does
+    prepare_process(torch.get_num_threads())  # as the engine does
     return lambda: mix(replies, ROW)
 
 

@@ -74,14 +74,15 @@ def place(study):
     from polyclinic.config import load_study
     from polyclinic.data.load import load_federation
     from polyclinic.catalog import BUILT_IN
-    from polyclinic.engine.study import assign, runs_of
+    from polyclinic.engine.run import assignment_of, runs_of, site_info
     from polyclinic.engine.site_runner import SiteRunner
 
     torch.set_num_threads(1)
     study = load_study(study, [], BUILT_IN)
     data = load_federation(study.task.built, study.data, study.site)
     (run,) = runs_of(study, Path("unused"))
-    return SiteRunner(assign(run, data), torch.device("cpu")), data
+    infos = [site_info(site, index) for index, site in enumerate(data)]
+    return SiteRunner(assignment_of(run, infos), torch.device("cpu")), data
 
 
 @app.train()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import count, cycle
 from pathlib import Path
@@ -15,7 +16,11 @@ from polyclinic.data import synthetic
 from polyclinic.data.cases import SiteData
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
-from polyclinic.engine.study import Run, perform, runs_of
+from polyclinic.engine.local import LocalEngine, local_sites
+from polyclinic.engine.loop import Event
+from polyclinic.engine.run import Run, assignment_of, runs_of, site_info
+from polyclinic.engine.site_runner import Assignment
+from polyclinic.engine.study import carry_out, run_study
 from polyclinic.engine.tensors import load_tensors
 
 NEEDS = {
@@ -81,6 +86,22 @@ class Federation:
 
     def data(self, study: Study) -> list[SiteData]:
         return small_data(study.task.name, self.sites, self.kinds, self.resolution)
+
+
+def perform(run: Run, data: Sequence[SiteData]) -> Iterator[Event]:
+    """One run with these cases on this machine, event by event."""
+    with local_sites(run, data) as sites:
+        yield from carry_out(run, sites)
+
+
+def run_locally(study: Study, root: Path, **how) -> list[Run]:
+    """All runs of a study on this machine."""
+    return run_study(study, root, LocalEngine(root / "splits"), **how)
+
+
+def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
+    """What all machines of a run with these cases agree on."""
+    return assignment_of(run, [site_info(site, index) for index, site in enumerate(data)])
 
 
 @cache

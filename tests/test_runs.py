@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from polyclinic.runs import (
     About,
-    AboutSite,
     AboutTask,
     Finished,
     RoundLine,
@@ -21,6 +20,7 @@ from polyclinic.runs import (
     RunError,
     RunFolder,
     Score,
+    SiteInfo,
     find_runs,
     replacing,
     run_path,
@@ -35,7 +35,7 @@ def about(method="FedAvg", seed=0, started="2026-01-02T03:04:05+00:00"):
         method=method,
         seed=seed,
         task=AboutTask(name="octa", classes=("background", "faz"), regions={"faz": (1,)}),
-        sites=(AboutSite(name="alpha", kind="mask", train=7, val=1, test=2),),
+        sites=(SiteInfo("alpha", 0, "mask", train=7, val=1, test=2),),
         network="unet",
         parameters=1813474,
         device="cpu",

@@ -7,7 +7,7 @@ from polyclinic.catalog import BUILT_IN
 from polyclinic.cli import display
 from polyclinic.config import load_study
 from polyclinic.engine.loop import RoundDone, Scored
-from polyclinic.engine.study import runs_of
+from polyclinic.engine.run import runs_of
 from polyclinic.runs import RoundLine
 
 STUDY = """

@@ -9,13 +9,13 @@ import torch
 from PIL import Image
 
 from polyclinic.engine.inspection import CASES, DRAWN, PIXELS, embedded
+from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
-from polyclinic.engine.study import assign, runs_of
 from polyclinic.federation.method import Method
 from polyclinic.methods import METHODS
 from polyclinic.runs import read_embeddings
-from tests.federations import equal
+from tests.federations import assign, equal
 
 NAME = "virtual-classes"
 PICTURES = "evaluation.pictures=true"

@@ -8,10 +8,12 @@ import pytest
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
+from polyclinic.engine.local import load_data
 from polyclinic.engine.loop import Scored
-from polyclinic.engine.study import load_data, perform, runs_of
+from polyclinic.engine.run import runs_of
 from polyclinic.runs import RoundLine
 from polyclinic.weak import KINDS
+from tests.federations import perform
 
 METHODS = ("local", "centralized", "fedavg")
 

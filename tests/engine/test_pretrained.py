@@ -7,9 +7,11 @@ from safetensors.torch import save_file
 from polyclinic.catalog import BUILT_IN
 from polyclinic.cli.display import watching
 from polyclinic.config import load_study
+from polyclinic.engine.local import load_data
+from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.study import assign, load_data, run_study, runs_of
 from polyclinic.networks import PretrainedError, UNet
+from tests.federations import assign, run_locally
 
 DEVICE = torch.device("cpu")
 STUDY = """
@@ -73,7 +75,7 @@ def test_without_a_file_the_seed_alone_decides(study, tensors, tmp_path):
 def test_the_run_and_the_terminal_tell_once_what_was_taken_up(study, tensors, tmp_path, capsys):
     settings = load_study(study, ["seeds=[0, 1]"], BUILT_IN)
     with watching(settings) as watch:
-        done = run_study(settings, tmp_path / "runs", watch=watch)
+        done = run_locally(settings, tmp_path / "runs", watch=watch)
     expected = f"start.safetensors: {len(tensors)} of {len(tensors)} tensors of the network"
     assert [run.folder.about().pretrained for run in done] == [expected] * 2
     said = " ".join(capsys.readouterr().out.split())
@@ -84,5 +86,5 @@ def test_a_file_that_does_not_fit_stops_the_study_before_it_begins(study, tmp_pa
     save_file({"nothing": torch.ones(1)}, tmp_path / "start.safetensors")
     settings = load_study(study, [], BUILT_IN)
     with pytest.raises(PretrainedError, match="fits network 'unet'"):
-        run_study(settings, tmp_path / "runs", watch=lambda run, event: None)
+        run_locally(settings, tmp_path / "runs", watch=lambda run, event: None)
     assert not runs_of(settings, tmp_path / "runs")[0].folder.exists

@@ -13,13 +13,13 @@ import torch
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
 from polyclinic.engine.loop import RoundDone, Scored
-from polyclinic.engine.study import perform, run_study, runs_of
+from polyclinic.engine.run import runs_of
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.federation.site import TrainingFailed
 from polyclinic.methods import METHODS
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.runs import RoundLine, RunError, RunFolder
-from tests.federations import Done, equal
+from tests.federations import Done, equal, perform, run_locally
 
 SMALL = """
 name = "small"
@@ -59,7 +59,7 @@ def silent(run, event):
 def test_a_study_runs_every_method_and_leaves_complete_folders(small, tmp_path):
     events = []
     study = load_study(small, ["seeds=[0, 1]"], BUILT_IN)
-    runs = run_study(study, tmp_path / "runs", watch=lambda run, event: events.append(event))
+    runs = run_locally(study, tmp_path / "runs", watch=lambda run, event: events.append(event))
     assert [(run.choice.name, run.seed) for run in runs] == [
         ("fedavg", 0),
         ("local", 0),
@@ -83,28 +83,28 @@ def test_a_study_runs_every_method_and_leaves_complete_folders(small, tmp_path):
 
 def test_an_earlier_run_is_never_overwritten_unasked(small, tmp_path):
     study = load_study(small, [], BUILT_IN)
-    run_study(study, tmp_path / "runs", watch=silent)
+    run_locally(study, tmp_path / "runs", watch=silent)
     with pytest.raises(RunError, match=r"already holds a run(.|\n)*already holds(.|\n)*--resume"):
-        run_study(study, tmp_path / "runs", watch=silent)
+        run_locally(study, tmp_path / "runs", watch=silent)
     before = runs_of(study, tmp_path / "runs")[0].folder.about().started
-    run_study(study, tmp_path / "runs", resume=True, watch=silent)
+    run_locally(study, tmp_path / "runs", resume=True, watch=silent)
     assert runs_of(study, tmp_path / "runs")[0].folder.about().started == before
-    run_study(study, tmp_path / "runs", fresh=True, watch=silent)
+    run_locally(study, tmp_path / "runs", fresh=True, watch=silent)
     assert runs_of(study, tmp_path / "runs")[0].folder.about().started != before
 
 
 def test_resuming_with_other_settings_is_refused(small, tmp_path):
-    run_study(load_study(small, [], BUILT_IN), tmp_path / "runs", watch=silent)
+    run_locally(load_study(small, [], BUILT_IN), tmp_path / "runs", watch=silent)
     changed = load_study(small, ["training.batch=2"], BUILT_IN)
     told = r"other settings:\n  training.batch was \d+, is 2\n(.|\n)*--fresh"
     with pytest.raises(RunError, match=told):
-        run_study(changed, tmp_path / "runs", resume=True, watch=silent)
+        run_locally(changed, tmp_path / "runs", resume=True, watch=silent)
 
 
 def test_a_run_may_go_on_with_more_workers(small, tmp_path):
-    run_study(load_study(small, [], BUILT_IN), tmp_path / "runs", watch=silent)
+    run_locally(load_study(small, [], BUILT_IN), tmp_path / "runs", watch=silent)
     faster = load_study(small, ["engine.workers=2"], BUILT_IN)
-    run_study(faster, tmp_path / "runs", resume=True, watch=silent)
+    run_locally(faster, tmp_path / "runs", resume=True, watch=silent)
 
 
 def test_the_best_round_needs_validation_cases(small, tmp_path):
@@ -121,9 +121,9 @@ def test_the_best_round_needs_validation_cases(small, tmp_path):
     small.write_text(SMALL.replace("size = 0.1", 'source = "sites"\nsplit = [0.5, 0.0, 0.5]'))
     study = load_study(small, [], BUILT_IN)
     with pytest.raises(RunError, match="needs validation cases"):
-        run_study(study, tmp_path / "runs", watch=silent)
+        run_locally(study, tmp_path / "runs", watch=silent)
     last = load_study(small, ["evaluation.choose=last"], BUILT_IN)
-    run_study(last, tmp_path / "runs", watch=silent)
+    run_locally(last, tmp_path / "runs", watch=silent)
 
 
 def test_a_loss_that_is_not_a_number_names_site_round_and_stage(federation, monkeypatch):
@@ -251,10 +251,10 @@ def test_a_killed_process_loses_at_most_the_round_under_way(small, tmp_path, how
     assert kept >= 0
     study = load_study(small, long[1::2][:1], BUILT_IN)
     events = []
-    run_study(study, tmp_path / "runs", resume=True, watch=lambda _, event: events.append(event))
+    run_locally(study, tmp_path / "runs", resume=True, watch=lambda _, event: events.append(event))
     done = [event.round for event in events if isinstance(event, RoundDone)]
     assert done == list(range(kept + 1, 22))
-    whole = run_study(study, tmp_path / "others", watch=silent)
+    whole = run_locally(study, tmp_path / "others", watch=silent)
     assert equal(
         Done(whole[0], []).tensors("server"), load_tensors(folder.weights_path("server"))[0]
     )

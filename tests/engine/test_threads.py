@@ -3,8 +3,8 @@ import sys
 
 SCRIPT = """
 import torch
-from polyclinic.engine.local import prepare
-prepare(1)
+from polyclinic.engine.local import prepare_process
+prepare_process(1)
 import numba
 print(torch.get_num_threads(), numba.get_num_threads())
 """

@@ -7,20 +7,19 @@ import torch
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.data.cases import with_masks
+from polyclinic.engine.run import site_info
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
-from polyclinic.engine.study import assign
 from polyclinic.engine.unseen import ENSEMBLE, TUNED, finished_run, rest, try_models, tune
 from polyclinic.evaluation.scoring import score_cases
 from polyclinic.federation.message import Message
-from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.weights import Weights
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.methods.pflfe import PFLFE
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import everything, part, statistics
 from polyclinic.runs import RunError, RunFolder
-from tests.federations import small_data
+from tests.federations import assign, small_data
 
 LAST = "evaluation.choose=last"
 CPU = torch.device("cpu")
@@ -114,7 +113,7 @@ def test_the_ensemble_is_the_class_of_the_mean_probability(federation, stranger)
 
 def a_guest(done, small, stranger):
     runner = runner_of(done, small)
-    guest = SiteInfo(stranger.name, 0, stranger.kind, len(stranger.train))
+    guest = site_info(stranger)
     site = runner.opened(guest, stranger, None)
     server = {
         name.removeprefix("weights/"): tensor

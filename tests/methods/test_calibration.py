@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from polyclinic.engine.local import LocalSites
+from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.study import assign, perform, runs_of
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.federation.message import Message
 from polyclinic.federation.server import Server
@@ -17,7 +17,7 @@ from polyclinic.methods.calibration import IGC, borrowed, fingerprint, fingerpri
 from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.finetune import FineTune
 from polyclinic.networks.parts import everything, norms, part
-from tests.federations import equal
+from tests.federations import assign, equal, perform
 from tests.methods.test_fedicra import a_site
 
 LAST = "evaluation.choose=last"

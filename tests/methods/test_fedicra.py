@@ -5,14 +5,14 @@ import torch
 from torch.nn.functional import l1_loss, mse_loss
 
 from polyclinic.data.cases import Batch
+from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.study import assign, runs_of
 from polyclinic.federation.message import Message
 from polyclinic.methods import METHODS
 from polyclinic.methods.fedicra import CODE, FedICRA, site_contrast
 from polyclinic.networks.parts import everything, statistics, under
 from polyclinic.networks.site_gate import SiteGate
-from tests.federations import equal
+from tests.federations import assign, equal
 
 LAST = "evaluation.choose=last"
 KINDS = ("point", "scribble", "block")

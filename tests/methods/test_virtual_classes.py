@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from polyclinic.config import ConfigError
 from polyclinic.data.cases import Batch
+from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.study import assign, runs_of
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.losses import segmentation_loss, virtual_class_loss
@@ -18,7 +18,7 @@ from polyclinic.methods.virtual_classes import VirtualClasses
 from polyclinic.networks.affinity import ROLES, affinity
 from polyclinic.networks.parts import everything, part
 from polyclinic.networks.virtual_head import VirtualHead, orthogonal_rows
-from tests.federations import equal
+from tests.federations import assign, equal
 
 NAME = "virtual-classes"
 LAST = "evaluation.choose=last"

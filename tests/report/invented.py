@@ -9,12 +9,12 @@ from PIL import Image, ImageDraw
 from polyclinic.runs import (
     CONTOUR_COLOURS,
     About,
-    AboutSite,
     AboutTask,
     Finished,
     RoundLine,
     RunFolder,
     Score,
+    SiteInfo,
     run_path,
 )
 
@@ -99,7 +99,7 @@ def about(title, seed, sites, regions, cases, started):
             regions={region: (index + 1,) for index, region in enumerate(regions)},
         ),
         sites=tuple(
-            AboutSite(name=site, kind=kinds[index % 6], train=40 + 10 * index, val=6, test=cases)
+            SiteInfo(site, index, kinds[index % 6], train=40 + 10 * index, val=6, test=cases)
             for index, site in enumerate(sites)
         ),
         network="unet",

@@ -76,6 +76,7 @@ def run(
     from polyclinic.cli.display import watching
     from polyclinic.cli.terminal_tables import show_summary
     from polyclinic.config import load_study
+    from polyclinic.engine.local import LocalEngine
     from polyclinic.engine.study import run_study
     from polyclinic.report import write_report
     from polyclinic.runs import slug
@@ -85,7 +86,8 @@ def run(
     settings = load_study(study, overrides, tables())
     try:
         with watching(settings) as watch:
-            done = run_study(settings, runs, resume=resume, fresh=fresh, watch=watch)
+            engine = LocalEngine(runs / slug(settings.name) / "splits")
+            done = run_study(settings, runs, engine, resume=resume, fresh=fresh, watch=watch)
     except KeyboardInterrupt:
         again = [each for each in sys.argv[1:] if each not in ("--fresh", "--resume")]
         command = shlex.join(["polyclinic", *again, "--resume"])

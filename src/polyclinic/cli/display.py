@@ -11,7 +11,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from polyclinic.cli.terminal_tables import CONSOLE
 from polyclinic.config import Study
 from polyclinic.engine.loop import Event, RoundDone, Scored
-from polyclinic.engine.study import Run, Watch
+from polyclinic.engine.run import Run
+from polyclinic.engine.study import Watch
 from polyclinic.runs import RoundLine
 
 

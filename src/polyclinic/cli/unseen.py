@@ -24,12 +24,10 @@ def unseen(
     ] = None,
 ) -> None:
     """Try the models of runs on a site that took no part: each, together, and tuned there."""
-    import torch
-
     from polyclinic.cli.terminal_tables import CONSOLE
     from polyclinic.config import SiteSettings
     from polyclinic.data.load import load_federation
-    from polyclinic.engine.study import device_of
+    from polyclinic.engine.run import device_of
     from polyclinic.engine.unseen import finished_run, try_models
     from polyclinic.runs import RunFolder, find_runs
 
@@ -40,7 +38,7 @@ def unseen(
         (data,) = load_federation(
             study.task.built, study.data, [place], splits_folder=path.parents[1] / "splits"
         )
-        device = torch.device(device_of(study.engine.device))
+        device = device_of(study.engine.device)
         rows = try_models(run, data, device, iterations=iterations)
         CONSOLE.print(_table(f"{study.method[0].title}, seed {study.seeds[0]}", data.name, rows))
 

@@ -15,9 +15,8 @@ from polyclinic.data.cases import UNLABELLED, Cases
 from polyclinic.data.pictures import draw_heat
 from polyclinic.federation.method import Method
 from polyclinic.federation.seeds import generator
-from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
-from polyclinic.runs import Embedded, Moment, RunFolder, replacing
+from polyclinic.runs import Embedded, Moment, RunFolder, SiteInfo, replacing
 
 PIXELS = 240  # of each site, divided among its classes
 CASES = 8  # that the pixels come from

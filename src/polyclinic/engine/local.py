@@ -2,30 +2,82 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
 import torch
 import torch.multiprocessing
 
-from polyclinic.data.cases import Cases, SiteData, pool
+from polyclinic.config import Study
+from polyclinic.data.cases import Cases, SiteData, pool, with_masks
+from polyclinic.data.load import load_federation
 from polyclinic.engine.allocator import keep_freed_memory
 from polyclinic.engine.inspection import draw_attention, embedded
 from polyclinic.engine.loop import Reply, Scored
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.parents import end_with_parent
 from polyclinic.engine.pictures import draw_pictures
+from polyclinic.engine.run import Run, assignment_of, device_of, site_info
 from polyclinic.engine.site_runner import Assignment, SiteRunner
 from polyclinic.engine.states import SiteState, StateFolder
+from polyclinic.engine.study import refuse_no_validation
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
-from polyclinic.federation.server import SiteInfo
-from polyclinic.runs import RoundLine, RunFolder, Score, Split, write_embeddings
+from polyclinic.runs import RoundLine, RunError, RunFolder, Score, SiteInfo, Split, write_embeddings
 
 Outcome = TypeVar("Outcome")
 POOLED = "pooled"
+
+
+class LocalEngine:
+    """Runs a study with all its sites on this machine."""
+
+    def __init__(self, splits_folder: Path | None) -> None:
+        self.splits_folder = splits_folder
+        self.data: dict[str | None, list[SiteData]] = {}  # by what all sites train on
+
+    def prepare(self, runs: Sequence[Run]) -> None:
+        """Read the cases of all sites."""
+        for run in runs:
+            if run.study.engine.name != "local":
+                raise RunError("the engine of this study is flower: polyclinic server runs it")
+            labels = run.choice.labels
+            if labels not in self.data:
+                self.data[labels] = load_data(run.study, labels, splits_folder=self.splits_folder)
+
+    def open(self, run: Run) -> AbstractContextManager[LocalSites]:
+        """The sites of one run."""
+        return local_sites(run, self.data[run.choice.labels])
+
+
+def load_data(study: Study, labels: str | None, *, splits_folder: Path | None) -> list[SiteData]:
+    """The sites' cases; with `labels` every site trains on these instead of its own kind."""
+    data = load_federation(
+        study.task.built, study.data, study.site, labels=labels, splits_folder=splits_folder
+    )
+    refuse_no_validation(study, sum(len(with_masks(site.val)) for site in data))
+    return data
+
+
+@contextmanager
+def local_sites(run: Run, data: Sequence[SiteData]) -> Iterator[LocalSites]:
+    """The sites of one run with these cases, in this process or in a few workers."""
+    settings = run.study.engine
+    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
+    prepare_process(threads)
+    infos = [site_info(site, index) for index, site in enumerate(data)]
+    runner = SiteRunner(assignment_of(run, infos), device_of(settings.device))
+    pictures = run.study.evaluation.pictures
+    sites = LocalSites(
+        runner, data, run.folder, workers=settings.workers, threads=threads, pictures=pictures
+    )
+    with closing(sites):
+        yield sites
 
 
 class LocalSites:
@@ -44,21 +96,22 @@ class LocalSites:
         pictures: bool = False,
     ) -> None:
         assignment = runner.assignment
+        self.runner, self.threads = runner, threads
         self.scored = assignment.sites
         self.trained = assignment.sites
         by_name = {site.name: site for site in data}
         if assignment.method.pools:
             together = pool(data)
             by_name = {POOLED: together, **by_name}
-            self.trained = (SiteInfo(POOLED, 0, together.kind, len(together.train)),)
+            self.trained = (site_info(together),)
         self.states = StateFolder(folder.path / "checkpoint" / "sites")
-        self.bench = Bench(runner, by_name, folder, self.states, pictures)
+        self.worker = LocalWorker(runner, by_name, folder, self.states, pictures)
         self.pool = None
         if workers > 1:
             self.pool = ProcessPoolExecutor(
                 workers,
                 mp_context=torch.multiprocessing.get_context("spawn"),
-                initializer=_open_bench,
+                initializer=_open_worker,
                 initargs=(
                     assignment,
                     runner.device,
@@ -78,7 +131,7 @@ class LocalSites:
         """Let the sites work on a stage, in the order of the messages."""
         infos = {info.name: info for info in (*self.trained, *self.scored)}
         tasks = [(infos[site], stage.name, messages[site], number, since) for site in messages]
-        return zip(messages, self._map(Bench.work, tasks), strict=True)
+        return zip(messages, self._map(LocalWorker.work, tasks), strict=True)
 
     def score(
         self,
@@ -94,7 +147,7 @@ class LocalSites:
             (info, messages[info.name] if messages else None, split, tuple(metrics), number, since)
             for info in self.scored
         ]
-        return iter(self._map(Bench.score, tasks))
+        return iter(self._map(LocalWorker.score, tasks))
 
     def forget(self, needed: Sequence[int]) -> None:
         """Remove states that none of these rounds can ask for."""
@@ -103,7 +156,7 @@ class LocalSites:
 
     def keep(self, last: int) -> None:
         """Write each site's final model, its whole network and memory, into the run folder."""
-        run, assignment = self.bench.run, self.bench.runner.assignment
+        run, assignment = self.worker.run, self.runner.assignment
         for info in self.scored:
             state = self.states.load(info.name, last)
             assert state is not None, "every site has finalized"
@@ -111,11 +164,11 @@ class LocalSites:
 
     def _map(self, work: Callable[..., Outcome], tasks: Sequence[Any]) -> Iterable[Outcome]:
         if self.pool:
-            return self.pool.map(_at_bench, [work.__name__] * len(tasks), tasks)
-        return (work(self.bench, *task) for task in tasks)
+            return self.pool.map(_at_worker, [work.__name__] * len(tasks), tasks)
+        return (work(self.worker, *task) for task in tasks)
 
 
-class Bench:
+class LocalWorker:
     """One process's runner with the sites' data and the folder of their states."""
 
     def __init__(
@@ -203,10 +256,10 @@ class Bench:
                     draw_attention(self.run, method, theirs, cases, whose=info)
 
 
-_bench: Bench  # the runner of a worker process
+_worker: LocalWorker  # the runner of a worker process
 
 
-def prepare(threads: int) -> None:
+def prepare_process(threads: int) -> None:
     """Make this process ready to train: its threads, its way to keep memory."""
     keep_freed_memory()
     # numba first: where it starts its own threads here, it would set torch's number anew.
@@ -214,14 +267,14 @@ def prepare(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _open_bench(
+def _open_worker(
     assignment: Assignment, device: torch.device, threads: int, rest: tuple[Any, ...]
 ) -> None:  # pragma: no cover (in a worker)
-    global _bench  # a worker process has exactly one
+    global _worker  # a worker process has exactly one
     end_with_parent()
-    prepare(threads)
-    _bench = Bench(SiteRunner(assignment, device), *rest)
+    prepare_process(threads)
+    _worker = LocalWorker(SiteRunner(assignment, device), *rest)
 
 
-def _at_bench(work: str, task: Sequence[Any]) -> Any:  # pragma: no cover (in a worker)
-    return getattr(_bench, work)(*task)
+def _at_worker(work: str, task: Sequence[Any]) -> Any:  # pragma: no cover (in a worker)
+    return getattr(_worker, work)(*task)

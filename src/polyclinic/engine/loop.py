@@ -14,13 +14,13 @@ import torch
 from polyclinic.config import EvaluationSettings
 from polyclinic.engine.checkpoint import Checkpoint, Progress
 from polyclinic.engine.reply_store import ReplyStore
-from polyclinic.engine.site_runner import Assignment
+from polyclinic.engine.site_runner import Assignment, SiteRunner
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.seeds import generator
-from polyclinic.federation.server import Server, SiteInfo
+from polyclinic.federation.server import Server
 from polyclinic.federation.site import TrainingFailed
-from polyclinic.runs import RoundLine, RoundTable, Score, Split
+from polyclinic.runs import RoundLine, RoundTable, Score, SiteInfo, Split
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ class TooFewSites(ValueError):
 class Sites(Protocol):
     """The sites of a run, wherever they are."""
 
+    runner: SiteRunner  # with the network as every machine of the run starts with it
+    threads: int  # of this process
     trained: tuple[SiteInfo, ...]  # take part in rounds
     scored: tuple[SiteInfo, ...]  # finalize and are scored
     quorum: float  # the share of them that must answer

@@ -22,13 +22,13 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.method import Finish, Method, Stage
 from polyclinic.federation.scoring import score
 from polyclinic.federation.seeds import derive
-from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights, flatten
 from polyclinic.losses import Loss
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, statistics
 from polyclinic.networks.pretrained import load_pretrained
+from polyclinic.runs import SiteInfo
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class SiteRunner:
         site = self._site(info, data, stage, message, state, number)
         reply = stage.work(site)
         steps = sum(f.steps for f in site.fits if f.trains)
-        numbers = {**reply.numbers, "images": float(info.images), "steps": float(steps)}
+        numbers = {**reply.numbers, "images": float(info.train), "steps": float(steps)}
         told = [f for f in site.fits if f.stream == "main"] or site.fits  # losses of one kind
         steps_told = sum(f.steps for f in told)
         loss = sum(f.loss * f.steps for f in told) / steps_told if steps_told else float("nan")

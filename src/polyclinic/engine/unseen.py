@@ -19,15 +19,14 @@ from torch import Tensor, nn
 
 from polyclinic.config import Tables, load_study
 from polyclinic.data.cases import Batch, Cases, SiteData, with_masks
+from polyclinic.engine.run import Run, assignment_of, site_info
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
-from polyclinic.engine.study import Run, assignment_of
 from polyclinic.engine.tensors import group, load_tensors
 from polyclinic.evaluation.scoring import score_cases
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, plain_loss
 from polyclinic.federation.scoring import predictions
-from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
 from polyclinic.networks.contract import likeliest
@@ -132,7 +131,7 @@ def _predictions(
             found.append(_probabilities(method, site, cases))
         yield info.name, _classes(found[-1])
     yield ENSEMBLE, _classes(torch.stack(found).mean(0))
-    guest = SiteInfo(data.name, 0, data.kind, len(data.train))
+    guest = site_info(data)
     site = runner.opened(guest, data, None)
     site.message = Message(Weights.pack(_state(folder, "server").weights))
     tune(method, site, iterations)

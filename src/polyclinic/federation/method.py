@@ -12,10 +12,11 @@ from torch import Tensor
 from polyclinic.data.cases import Batch
 from polyclinic.federation.message import Message
 from polyclinic.federation.mixing import mix
-from polyclinic.federation.server import Server, SiteInfo
+from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
+from polyclinic.runs import SiteInfo
 
 DISCLOSED = "disclosed"  # what a site's private weights are called on their way to others
 

@@ -10,17 +10,7 @@ from torch import Tensor
 from polyclinic.config import FederationSettings
 from polyclinic.federation.message import Message
 from polyclinic.federation.weights import Weights
-from polyclinic.runs import RoundTable
-
-
-@dataclass(frozen=True)
-class SiteInfo:
-    """What both sides know of a site."""
-
-    name: str
-    index: int  # position among the sites of the study
-    kind: str  # of its labels: "mask" or a weak kind
-    images: int  # it trains with
+from polyclinic.runs import RoundTable, SiteInfo
 
 
 @dataclass

@@ -17,11 +17,11 @@ from polyclinic.data.tasks import Task
 from polyclinic.federation.message import Message
 from polyclinic.federation.optimizing import autocast, clip, learning_rate, optimizing
 from polyclinic.federation.seeds import derive, generator
-from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.weights import Weights
 from polyclinic.losses import LOSSES, Loss
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, statistics
+from polyclinic.runs import SiteInfo
 
 Parameters = Mapping[str, nn.Parameter]
 

@@ -17,10 +17,11 @@ from polyclinic.data.cases import Batch
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED, Method, Stage, plain_loss, silent
 from polyclinic.federation.optimizing import after_rounds
-from polyclinic.federation.server import Server, SiteInfo
+from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.losses.inconsistency import Inconsistency, guided_entropy, inconsistency
 from polyclinic.networks.contract import Segmenter
+from polyclinic.runs import SiteInfo
 
 Models = dict[str, dict[str, Tensor]]
 

@@ -14,13 +14,13 @@ from polyclinic.data.cases import UNLABELLED, Batch
 from polyclinic.data.field_of_view import in_view
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, plain_loss
-from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.losses import Window, gated_crf, tree_energy
 from polyclinic.methods.learned_mixing import Mixing, MixingLoss, Uses, receive_mixed
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.gated_segmenter import GatedSegmenter, Sight
 from polyclinic.networks.parts import Names, everything, parameters, part
+from polyclinic.runs import SiteInfo
 
 Weight = Annotated[float, Field(ge=0)]
 CODE = "gate.code"

@@ -14,7 +14,7 @@ from polyclinic.data.cases import Batch
 from polyclinic.data.field_of_view import in_view
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
-from polyclinic.federation.server import Server, SiteInfo
+from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
 from polyclinic.losses import Window, gated_crf, pseudo_dice
@@ -32,6 +32,7 @@ from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, parameters, under
 from polyclinic.networks.prompted_segmenter import Gate, PromptedSegmenter
 from polyclinic.networks.prompts import SPARSITIES, SPARSITY_OF_KIND, Prompts
+from polyclinic.runs import SiteInfo
 
 Weight = Annotated[float, Field(ge=0)]
 UNIVERSAL, ROWS = "prompts.universal", "prompts.sites"

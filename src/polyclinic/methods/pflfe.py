@@ -10,12 +10,12 @@ from pydantic import Field
 from polyclinic.data.random_views import Views
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, Stage
-from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.methods.enhancement import PROJECTOR, Enhancement, enhance, projector
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, part, under
 from polyclinic.networks.widening import smallest_maps
+from polyclinic.runs import SiteInfo
 
 PRIVATE = ("decoder", "head")
 

@@ -13,8 +13,9 @@ from polyclinic.config import TrainingSettings
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.mixing import mix
-from polyclinic.federation.server import Server, SiteInfo
+from polyclinic.federation.server import Server
 from polyclinic.federation.site import Parameters, Site
+from polyclinic.runs import SiteInfo
 
 OWN, COMMON, CHANGE = "control", "common control", "change of control"
 

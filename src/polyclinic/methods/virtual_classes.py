@@ -11,13 +11,13 @@ from torch import Tensor
 
 from polyclinic.data.cases import Batch
 from polyclinic.federation.method import Method
-from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.losses import Loss, SegmentationLoss, virtual_class_loss
 from polyclinic.networks.affinity import ROLES, Projection, Role, add_affinity, affinity
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
 from polyclinic.networks.virtual_head import VirtualHead, replace_head
+from polyclinic.runs import SiteInfo
 
 Weight = Annotated[float, Field(ge=0)]
 Sharing = Literal[

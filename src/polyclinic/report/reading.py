@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from polyclinic.evaluation.statistics import Summary, summarise
 from polyclinic.runs import (
     About,
-    AboutSite,
     Finished,
     RoundLine,
     RoundTable,
     RunError,
     RunFolder,
     Score,
+    SiteInfo,
     find_runs,
 )
 
@@ -115,7 +115,7 @@ class Comparison:
     """Runs that can stand in one table: the same task, sites in the order of the first run."""
 
     methods: tuple[MethodRuns, ...]
-    about_sites: tuple[AboutSite, ...]
+    about_sites: tuple[SiteInfo, ...]
     regions: tuple[str, ...]
 
     @property
@@ -173,8 +173,8 @@ def _read(folder: RunFolder) -> Run:
     )
 
 
-def _sites(runs: list[Run]) -> tuple[AboutSite, ...]:
-    found: dict[str, AboutSite] = {}
+def _sites(runs: list[Run]) -> tuple[SiteInfo, ...]:
+    found: dict[str, SiteInfo] = {}
     for run in runs:
         for site in run.about.sites:
             found.setdefault(site.name, site)

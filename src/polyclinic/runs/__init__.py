@@ -6,7 +6,6 @@ from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, RunFolder
 from polyclinic.runs.names import find_runs, run_path, slug
 from polyclinic.runs.records import (
     About,
-    AboutSite,
     AboutTask,
     AttentionPicture,
     Finished,
@@ -15,6 +14,7 @@ from polyclinic.runs.records import (
     RoundLine,
     RoundTable,
     Score,
+    SiteInfo,
     Split,
 )
 
@@ -22,7 +22,6 @@ __all__ = [
     "CONTOUR_COLOURS",
     "RANKS",
     "About",
-    "AboutSite",
     "AboutTask",
     "AttentionPicture",
     "Embedded",
@@ -35,6 +34,7 @@ __all__ = [
     "RunError",
     "RunFolder",
     "Score",
+    "SiteInfo",
     "Split",
     "clear_errors",
     "find_runs",

@@ -1,6 +1,7 @@
 """What stands in the files of a run folder, as typed values."""
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -30,14 +31,16 @@ class AboutTask(_Record):
     regions: dict[str, tuple[int, ...]]
 
 
-class AboutSite(_Record):
-    """A site of a run: what it trains on and how many cases each of its splits has."""
+@dataclass(frozen=True)
+class SiteInfo:
+    """What is known of a site: its labels, and how many cases each of its splits has."""
 
     name: str
-    kind: str
+    index: int  # position among the sites of the study
+    kind: str  # of its labels: "mask" or a weak kind
     train: int
-    val: int
-    test: int
+    val: int = 0
+    test: int = 0
 
 
 class About(_Record):
@@ -49,7 +52,7 @@ class About(_Record):
     method: str
     seed: int
     task: AboutTask
-    sites: tuple[AboutSite, ...]
+    sites: tuple[SiteInfo, ...]
     network: str
     pretrained: str = ""
     parameters: int

@@ -12,15 +12,16 @@ from polyclinic.data.drawing import write_drawn_site
 from polyclinic.data.load import load_federation
 from polyclinic.data.synthetic import federation
 from polyclinic.engine.flower.coordinator import across_hospitals
-from polyclinic.engine.flower.hosting import host_study, travelling
+from polyclinic.engine.flower.engine import FlowerEngine, travelling
 from polyclinic.engine.flower.protocol import GreetingRequest, requesting
 from polyclinic.engine.flower.site_service import SiteService
 from polyclinic.engine.flower.wire import Payload
-from polyclinic.engine.study import perform, runs_of
+from polyclinic.engine.run import runs_of
+from polyclinic.engine.study import run_study
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import run_path
 from tests.engine.flower.in_process import InProcessLink
-from tests.federations import NEEDS
+from tests.federations import NEEDS, perform
 
 TASK = "octa"
 SIDE = 32
@@ -96,15 +97,13 @@ class Hospitals:
 
     def run_with(self, link: InProcessLink, study: Study, **changes) -> list:
         events = []
-        host_study(
-            across_hospitals(study),
-            self.folder / "runs",
-            link,
-            threads=1,
-            watch=lambda run, event: events.append(event),
-            **changes,
-        )
+        self.host(study, link, watch=lambda run, event: events.append(event), **changes)
         return events
+
+    def host(self, study: Study, link: InProcessLink, *, insecure: bool = False, **changes) -> None:
+        study = across_hospitals(study)
+        engine = FlowerEngine(study, link, insecure=insecure, threads=1)
+        run_study(study, self.folder / "runs", engine, **changes)
 
     def run_folder(self, study: Study, root: str = "runs") -> Path:
         return run_path(self.folder / root, study.name, study.method[0].title, study.seeds[0])

@@ -14,16 +14,16 @@ from polyclinic.engine.flower import site_app
 from polyclinic.engine.flower.bundle import differences, write_bundle
 from polyclinic.engine.flower.carrier import from_records, receive, to_records
 from polyclinic.engine.flower.coordinator import across_hospitals
+from polyclinic.engine.flower.engine import events_file
 from polyclinic.engine.flower.event_log import EventLog, events_in
 from polyclinic.engine.flower.guard import ForeignCode, Guard, write_programs
-from polyclinic.engine.flower.hosting import events_file
 from polyclinic.engine.flower.processes import socket_path
 from polyclinic.engine.flower.server_app import host
 from polyclinic.engine.flower.site_app import ask_worker
 from polyclinic.engine.flower.wire import header_of
 from polyclinic.engine.flower.worker import listening, serve
 from polyclinic.engine.loop import RoundDone, Scored
-from polyclinic.engine.study import runs_of
+from polyclinic.engine.run import runs_of
 from polyclinic.runs import RoundLine
 from tests.engine.flower.hospitals import Hospitals, greeting
 from tests.engine.flower.in_process import InProcessLink

@@ -11,11 +11,11 @@ from polyclinic.config import SiteSettings
 from polyclinic.config.coordinator_file import CoordinatorFile
 from polyclinic.engine.flower import coordinator
 from polyclinic.engine.flower.coordinator import Coordinator, across_hospitals
+from polyclinic.engine.flower.engine import events_file
 from polyclinic.engine.flower.event_log import EventLog
-from polyclinic.engine.flower.hosting import events_file
 from polyclinic.engine.flower.processes import free_port
 from polyclinic.engine.loop import RoundDone
-from polyclinic.engine.study import runs_of
+from polyclinic.engine.run import runs_of
 from polyclinic.runs import RunError
 from tests.engine.flower.hospitals import Hospitals
 

@@ -2,16 +2,16 @@
 
 import pytest
 
-from polyclinic.engine.flower.hosting import refuse_impossible
+from polyclinic.engine.flower.engine import refuse_impossible
 from polyclinic.engine.flower.wire import header_of
-from polyclinic.engine.local import prepare
+from polyclinic.engine.local import prepare_process
 from polyclinic.runs import RunError
 from tests.engine.flower.hospitals import Hospitals, greeting
 
 
 @pytest.fixture
 def hospitals(tmp_path):
-    prepare(1)
+    prepare_process(1)
     return Hospitals(tmp_path, sites=1)
 
 

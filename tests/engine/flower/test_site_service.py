@@ -6,19 +6,19 @@ import pytest
 import torch
 
 from polyclinic.catalog import BUILT_IN
-from polyclinic.engine.flower.hosting import travelling
+from polyclinic.engine.flower.engine import travelling
 from polyclinic.engine.flower.protocol import StageRequest, requesting
 from polyclinic.engine.flower.scrubbing import scrubbed
 from polyclinic.engine.flower.site_service import SiteService
 from polyclinic.engine.flower.wire import Payload, header_of, pack, unpack
-from polyclinic.engine.local import prepare
+from polyclinic.engine.local import prepare_process
 from polyclinic.federation.message import Message
 from tests.engine.flower.hospitals import Hospitals, greeting
 
 
 @pytest.fixture(autouse=True)
 def _one_thread():
-    prepare(1)
+    prepare_process(1)
 
 
 @pytest.fixture
@@ -59,9 +59,9 @@ def stage(service, study, *, reads=-1, writes=2, run="token", keep=(), **changes
 
 
 def _sites(request):
-    from polyclinic.runs import AboutSite
+    from polyclinic.runs import SiteInfo
 
-    return tuple(AboutSite(name=n, kind=k, train=i, val=0, test=0) for n, _, k, i in request.sites)
+    return tuple(SiteInfo(*each) for each in request.sites)
 
 
 def test_a_greeting_is_answered_with_what_the_site_has(service, hospitals):
@@ -140,7 +140,7 @@ def test_a_restarted_worker_goes_on_as_if_nothing_had_happened(service, hospital
     study = hospitals.study("fedbn")
     service.respond(stage(service, study))
     other = SiteService(hospitals.site_file(hospitals.names[0]), BUILT_IN)
-    prepare(1)
+    prepare_process(1)
     expected = reply(service, stage(service, study, reads=2, writes=4))
     again = reply(other, stage(other, study, reads=2, writes=4))
     assert torch.equal(expected.weights.flat, again.weights.flat)

@@ -16,10 +16,11 @@ from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.config.coordinator_file import CoordinatorFile
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.bundle import write_bundle
+from polyclinic.engine.flower.engine import events_file, refuse_impossible, site_names
 from polyclinic.engine.flower.event_log import EventLog, events_in
-from polyclinic.engine.flower.hosting import events_file, refuse_impossible, site_names
 from polyclinic.engine.flower.processes import SupervisedProcess, alive, listens
-from polyclinic.engine.study import Run, Watch, refuse_mistaken_runs, runs_of
+from polyclinic.engine.run import Run, runs_of
+from polyclinic.engine.study import Watch, refuse_mistaken_runs
 from polyclinic.runs import RunError, slug, write_atomic
 
 PAUSE = 0.3  # seconds between two looks at the events

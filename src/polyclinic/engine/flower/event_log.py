@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from polyclinic.engine.loop import Event, RoundDone, Scored
-from polyclinic.engine.study import Run
+from polyclinic.engine.run import Run
 from polyclinic.runs import RoundLine, Score, write_atomic
 from polyclinic.runs.files import append_lines, complete_lines
 

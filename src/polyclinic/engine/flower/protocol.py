@@ -23,7 +23,7 @@ from polyclinic.engine.flower.wire import Payload
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED
 from polyclinic.federation.weights import Weights
-from polyclinic.runs import AboutSite, Split
+from polyclinic.runs import SiteInfo, Split
 from polyclinic.runs.texts import plain
 
 NO_STATE = -1  # before a site's first visit
@@ -52,7 +52,7 @@ class GreetingRequest(_Request):
 
 
 class _VisitRequest(_Request):
-    sites: tuple[tuple[str, int, str, int], ...]  # name, index, kind, images
+    sites: tuple[tuple[str, int, str, int], ...]  # name, index, kind, training cases
     number: int  # of the round
     reads: int  # the version of the state to start from
     keep: tuple[int, ...]  # versions that may still be asked for
@@ -82,7 +82,7 @@ Request = GreetingRequest | StageRequest | ScoreRequest
 class GreetingResponse(_Content):
     """What a site has and runs."""
 
-    about: AboutSite
+    about: SiteInfo
     scorable: Count  # validation cases with masks
     version: str
 
@@ -140,7 +140,7 @@ def open_response(site: str, reply: bytes | Failure, most: float = math.inf) -> 
     return payload
 
 
-def check_about(site: str, about: AboutSite) -> None:
+def check_about(site: str, about: SiteInfo) -> None:
     """Refuse what a site says of itself where it cannot be true."""
     if about.name != site:
         raise PayloadError(plain(f"its data are those of a site called {about.name!r}"))

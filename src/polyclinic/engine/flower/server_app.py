@@ -13,11 +13,12 @@ from flwr.serverapp import Grid, ServerApp
 
 from polyclinic.catalog import installed
 from polyclinic.config import load_study
+from polyclinic.engine.flower.engine import FlowerEngine, events_file
 from polyclinic.engine.flower.event_log import EventLog
-from polyclinic.engine.flower.hosting import events_file, host_study
 from polyclinic.engine.flower.link import FlowerLink
 from polyclinic.engine.flower.processes import alive
 from polyclinic.engine.flower.transport import Link
+from polyclinic.engine.study import run_study
 
 app = ServerApp()
 
@@ -36,13 +37,12 @@ def host(link: Link, settings: Mapping[str, object]) -> None:
     log.begin(str(settings["attempt"]))
     Thread(target=_end_with, args=(int(str(settings["coordinator"])),), daemon=True).start()
     try:
-        host_study(
+        run_study(
             study,
             root,
-            link,
+            FlowerEngine(study, link, insecure=bool(settings["insecure"])),
             resume=bool(settings["resume"]),
             fresh=bool(settings["fresh"]),
-            insecure=bool(settings["insecure"]),
             watch=log.add,
         )
     except Exception as error:

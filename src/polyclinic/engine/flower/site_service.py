@@ -32,15 +32,14 @@ from polyclinic.engine.flower.protocol import (
 )
 from polyclinic.engine.flower.scrubbing import scrubbed
 from polyclinic.engine.flower.wire import Payload, pack, unpack
-from polyclinic.engine.local import prepare
+from polyclinic.engine.local import prepare_process
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.pictures import draw_pictures
+from polyclinic.engine.run import Run, assignment_of, device_of, site_info
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState, StateFolder
-from polyclinic.engine.study import Run, about_site, assignment_of, device_of
 from polyclinic.federation.message import Message
-from polyclinic.federation.server import SiteInfo
-from polyclinic.runs import AboutSite, RunFolder, run_path, write_atomic
+from polyclinic.runs import RunFolder, SiteInfo, run_path, write_atomic
 
 log = logging.getLogger("polyclinic.site")
 
@@ -75,12 +74,12 @@ class SiteService:
         self.tables = replace(tables, open_file=None)
         self.ledger = Ledger(site.state / "ledger.jsonl")
         self.policy = Policy(site.allow, site.privacy, self.ledger)
-        self.device = torch.device(device_of(site.device))
+        self.device = device_of(site.device)
         self._study = lru_cache(maxsize=4)(self._read_study)
         self._data = lru_cache(maxsize=2)(self._read_data)
         self._open = lru_cache(maxsize=2)(self._open_run)
         self._latest: tuple[bytes, Payload] | None = None  # the last stage, and its response
-        prepare(site.threads or torch.get_num_threads())
+        prepare_process(site.threads or torch.get_num_threads())
 
     def respond(self, data: bytes) -> bytes:
         """The response to a payload; an error becomes a refusal without paths or case names."""
@@ -112,7 +111,7 @@ class SiteService:
     def _greet(self, request: GreetingRequest) -> Payload:
         study = self._study(request.study)
         data = self._data(request.study)
-        about = about_site(data)
+        about = site_info(data)
         runner = self._open(request.study, (about,)).runner
         self._check(study, len(data.train), runner)
         scorable = len(with_masks(data.val))
@@ -172,15 +171,11 @@ class SiteService:
         return replace(payload, header={"site": self.site.name, **payload.header})
 
     def _run(self, request: StageRequest | ScoreRequest) -> tuple[SiteRun, SiteInfo]:
-        infos = [SiteInfo(*each) for each in request.sites]
-        sites = tuple(
-            AboutSite(name=info.name, kind=info.kind, train=info.images, val=0, test=0)
-            for info in infos
-        )
-        info = next((each for each in infos if each.name == self.site.name), None)
+        sites = tuple(SiteInfo(*each) for each in request.sites)
+        info = next((each for each in sites if each.name == self.site.name), None)
         run = self._open(request.study, sites)
         own = (run.data.kind, len(run.data.train))
-        if info is None or (info.kind, info.images) != own:
+        if info is None or (info.kind, info.train) != own:
             raise PayloadError(
                 f"the server takes site {self.site.name} for another one than it is: it has "
                 f"{own[1]} training cases with labels of the kind {own[0]}"
@@ -208,7 +203,7 @@ class SiteService:
             "was lost or replaced. Bring it back from a backup, or start the study with --fresh"
         )
 
-    def _open_run(self, text: str, sites: tuple[AboutSite, ...]) -> SiteRun:
+    def _open_run(self, text: str, sites: tuple[SiteInfo, ...]) -> SiteRun:
         study = self._study(text)
         (choice,), (seed,) = study.method, study.seeds
         path = run_path(self.site.state / "runs", study.name, choice.title, seed)

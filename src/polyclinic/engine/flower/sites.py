@@ -71,8 +71,10 @@ class Versions:
 class FlowerSites:
     """The sites of one run, each behind a SuperNode of its own."""
 
-    def __init__(self, runner: SiteRunner, transport: Transport, folder: Path, study: str) -> None:
-        self.runner = runner
+    def __init__(
+        self, runner: SiteRunner, transport: Transport, folder: Path, study: str, threads: int
+    ) -> None:
+        self.runner, self.threads = runner, threads
         self.transport = transport
         self.study = study
         self.scored = self.trained = runner.assignment.sites
@@ -165,7 +167,7 @@ class FlowerSites:
         return {
             "study": self.study,
             "run": self.versions.run,
-            "sites": tuple((s.name, s.index, s.kind, s.images) for s in self.scored),
+            "sites": tuple((s.name, s.index, s.kind, s.train) for s in self.scored),
             "number": number,
             "reads": self.versions.before(site, since),
             "keep": tuple(sorted(versions - {NO_STATE})),

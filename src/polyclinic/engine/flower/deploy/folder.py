@@ -22,7 +22,7 @@ from polyclinic.engine.flower.deploy.certificates import (
 )
 from polyclinic.engine.flower.deploy.keys import fingerprint, make_key
 from polyclinic.engine.flower.deploy.published import ADDRESS, facts_of, publish
-from polyclinic.engine.flower.hosting import refuse_impossible, site_names
+from polyclinic.engine.flower.engine import refuse_impossible, site_names
 from polyclinic.runs import slug, write_atomic
 
 INNER_PORT = 8000  # the SuperLink's, on the loopback interface, behind the proxy

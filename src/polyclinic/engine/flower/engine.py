@@ -1,9 +1,11 @@
-"""Hosting a study: the coordinator's side of every run, over any link to the sites."""
+"""The engine across hospitals: the coordinator's side of every run, over any link to sites."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,61 +25,51 @@ from polyclinic.engine.flower.protocol import (
 from polyclinic.engine.flower.sites import FlowerSites
 from polyclinic.engine.flower.transport import Failure, Link, Transport
 from polyclinic.engine.flower.wire import Payload
-from polyclinic.engine.local import prepare
-from polyclinic.engine.loop import Event
+from polyclinic.engine.local import prepare_process
+from polyclinic.engine.run import Run, assignment_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.study import (
-    Run,
-    Watch,
-    about,
-    assignment_of,
-    conduct,
-    do_runs,
-    refuse_mistaken_runs,
-    refuse_no_validation,
-    runs_of,
-)
-from polyclinic.runs import AboutSite, RunError, slug
+from polyclinic.engine.study import refuse_no_validation
+from polyclinic.runs import RunError, SiteInfo, slug
 
 LARGEST = 2**20  # bytes of tensors in the response to a greeting, which needs none
 
 
-def host_study(
-    study: Study,
-    root: Path,
-    link: Link,
-    *,
-    resume: bool = False,
-    fresh: bool = False,
-    insecure: bool = False,
-    threads: int = os.cpu_count() or 1,
-    watch: Watch,
-) -> list[Run]:
-    """Do all runs of a study that are not finished, with the sites that the link reaches.
+class FlowerEngine:
+    """Runs a study with the sites that a link reaches, each at its own machine.
 
-    Before anything is trained every site has agreed to every method. Only where that is `insecure`
-    are machines believed that say which site they are without a key to prove it.
+    Only where that is `insecure` are machines believed that say which site they are without a key
+    to prove it.
     """
-    refuse_impossible(study)
-    runs = runs_of(study, root)
-    if not fresh:
-        refuse_mistaken_runs(runs, resume=resume)
-    prepare(threads)
-    transport = Transport(link, study.engine, _greeting(runs[0]) if insecure else None)
-    left = [run for run in runs if fresh or not run.folder.finished]
-    present = {
-        title: greet(next(run for run in left if run.choice.title == title), transport)
-        for title in dict.fromkeys(run.choice.title for run in left)
-    }
 
-    def performing(run: Run) -> Iterator[Event]:
-        sites = present[run.choice.title]
-        runner = SiteRunner(assignment_of(run, sites), torch.device("cpu"))
-        remote = FlowerSites(runner, transport, run.folder.path, travelling(run.study))
-        yield from conduct(run, runner, remote, about(run, sites, runner, threads))
+    def __init__(
+        self,
+        study: Study,
+        link: Link,
+        *,
+        insecure: bool = False,
+        threads: int = os.cpu_count() or 1,
+    ) -> None:
+        introduction = _greeting(runs_of(study, Path())[0]) if insecure else None
+        self.transport = Transport(link, study.engine, introduction)
+        self.threads = threads
+        self.present: dict[str, list[SiteInfo]] = {}  # by the title of a method
 
-    do_runs(runs, performing, fresh=fresh, watch=watch)
-    return runs
+    def prepare(self, runs: Sequence[Run]) -> None:
+        """Let every site agree to every method."""
+        prepare_process(self.threads)
+        for run in runs:
+            refuse_impossible(run.study)
+        for run in runs:
+            if run.choice.title not in self.present:
+                self.present[run.choice.title] = greet(run, self.transport)
+
+    @contextmanager
+    def open(self, run: Run) -> Iterator[FlowerSites]:
+        """The sites of one run."""
+        assignment = assignment_of(run, self.present[run.choice.title])
+        runner = SiteRunner(assignment, torch.device("cpu"))
+        study = travelling(run.study)
+        yield FlowerSites(runner, self.transport, run.folder.path, study, self.threads)
 
 
 def site_names(study: Study) -> list[str]:
@@ -117,7 +109,7 @@ def travelling(study: Study) -> str:
     return to_toml(study.model_copy(update=plain))
 
 
-def greet(run: Run, transport: Transport) -> list[AboutSite]:
+def greet(run: Run, transport: Transport) -> list[SiteInfo]:
     """What each site has, once it has agreed to the run; an error names all that have not.
 
     A site that a resumed run knows may be away for the moment.
@@ -138,7 +130,8 @@ def greet(run: Run, transport: Transport) -> list[AboutSite]:
         raise RunError("\n".join(["the study cannot begin, because of these sites:", *lines]))
     if not away:
         refuse_no_validation(run.study, sum(each.scorable for each in present.values()))
-    return [present[name].about if name in present else away[name] for name in names]
+    found = {name: response.about for name, response in present.items()} | away
+    return [replace(found[name], index=index) for index, name in enumerate(names)]
 
 
 def events_file(root: Path, study: Study) -> Path:

@@ -7,16 +7,15 @@ import torch
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.engine.flower.coordinator import across_hospitals
-from polyclinic.engine.flower.hosting import host_study, site_names
+from polyclinic.engine.flower.engine import site_names
 from polyclinic.engine.flower.wire import Payload, header_of
 from polyclinic.engine.loop import RoundDone, Scored, TooFewSites
-from polyclinic.engine.study import run_study
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import RoundLine, RunError, RunFolder
 from tests.engine.flower.hospitals import Hospitals
 from tests.engine.flower.in_process import InProcessLink
 from tests.engine.flower.spoilers import SPOILERS, nan, responding, shortened, transposed
-from tests.federations import equal
+from tests.federations import equal, run_locally
 
 FAST = (
     "engine.name=flower",
@@ -232,7 +231,7 @@ def test_a_resumed_study_goes_on_without_a_site_that_is_away(hospitals, link):
             raise Killed
 
     with pytest.raises(Killed):
-        host_study(across_hospitals(study), hospitals.folder / "runs", link, threads=1, watch=die)
+        hospitals.host(study, link, watch=die)
     del link.responding[103]
     hospitals.run_with(link, study, resume=True)
     run = RunFolder(hospitals.run_folder(study))
@@ -252,9 +251,7 @@ def test_a_study_killed_between_rounds_resumes_to_the_same_weights(hospitals, li
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            host_study(
-                across_hospitals(study), hospitals.folder / "runs", link, threads=1, watch=die
-            )
+            hospitals.host(study, link, watch=die)
         restarted = InProcessLink.of(hospitals.services())
         hospitals.run_with(restarted, study, resume=True)
         for name in hospitals.names:
@@ -279,9 +276,8 @@ def test_a_study_whose_best_round_lies_back_resumes_and_takes_it_up(hospitals, l
         if isinstance(event, RoundDone) and event.round == 3:
             raise KeyboardInterrupt
 
-    root = hospitals.folder / "runs"
     with pytest.raises(KeyboardInterrupt):
-        host_study(across_hospitals(study), root, link, threads=1, watch=die)
+        hospitals.host(study, link, watch=die)
     hospitals.run_with(link, study, resume=True)
     run = RunFolder(hospitals.run_folder(study))
     assert run.end().chosen_round == 1
@@ -347,7 +343,7 @@ def test_sites_are_known_by_the_names_in_the_study(hospitals, tmp_path):
 def test_the_local_command_refuses_a_study_for_hospitals(hospitals):
     study = hospitals.study("fedavg", "engine.name=flower")
     with pytest.raises(RunError, match="polyclinic server runs it"):
-        run_study(study, hospitals.folder, watch=lambda run, event: None)
+        run_locally(study, hospitals.folder, watch=lambda run, event: None)
     assert across_hospitals(study) is study
     assert BUILT_IN.method
 
