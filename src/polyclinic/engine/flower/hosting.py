@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def greet(run: Run, transport: Transport) -> list[AboutSite]:
     welcomes, refusals = {}, {}
     for name in names:
         try:
-            welcomes[name] = _welcomed(name, answers[name])
+            welcomes[name] = _welcomed(name, answers[name], run.study.packages)
         except (BadAnswer, PayloadError) as error:
             refusals[name] = str(error)
     away = {name: known[name] for name in refusals if name in known}
@@ -143,11 +143,13 @@ def _hello(run: Run) -> Payload:
     return Payload({"ask": hello.model_dump(mode="json")})
 
 
-def _welcomed(site: str, answer: Answer) -> Welcome:
+def _welcomed(site: str, answer: Answer, packages: Mapping[str, str]) -> Welcome:
     welcome = read_answer(Welcome, opened(site, answer).about.get("answer"))
-    here = version("polyclinic")
-    if welcome.version != here:
-        raise BadAnswer(f"it runs Polyclinic {welcome.version}, and the coordinator {here}")
+    theirs = {"Polyclinic": welcome.version, **welcome.packages}
+    for package, here in {"Polyclinic": version("polyclinic"), **packages}.items():
+        there = theirs.get(package)
+        if there != here:
+            raise BadAnswer(f"it runs {package} {there}, and the coordinator {here}")
     if welcome.about.name != site:
         raise BadAnswer(f"its data are those of a site called {welcome.about.name!r}")
     return welcome

@@ -65,6 +65,7 @@ class Welcome(_Said):
     about: AboutSite
     scorable: int  # validation cases with masks
     version: str
+    packages: dict[str, str] = {}  # whose code the study uses here beside Polyclinic, with versions
 
 
 class Worked(_Said):

@@ -111,7 +111,12 @@ class SiteService:
         runner = self._open(ask.study, (about,)).runner
         self._check(study, len(data.train), runner)
         scorable = len(with_masks(data.val))
-        welcome = Welcome(about=about, scorable=scorable, version=version("polyclinic"))
+        welcome = Welcome(
+            about=about,
+            scorable=scorable,
+            version=version("polyclinic"),
+            packages=study.packages,
+        )
         return self._sent(Payload({"answer": welcome.model_dump()}), ask, {"stage": "hello"})
 
     def _work(self, ask: Work, asked: Payload) -> Payload:
