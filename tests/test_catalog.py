@@ -74,6 +74,16 @@ def test_settings_of_a_class_from_outside_are_checked_like_built_in_ones(tmp_pat
     )
 
 
+@pytest.mark.parametrize(("network", "allowed"), [("fcn", 64), ("unet", 48), ("res_unet", 40)])
+def test_a_network_states_what_the_resolution_must_be_a_multiple_of(tmp_path, network, allowed):
+    file = tmp_path / "study.toml"
+    file.write_text(f'task = "octa"\nmethod = "fedavg"\nnetwork = "{network}"\n')
+    divisor = BUILT_IN.network[network].divisor
+    load_study(file, [f"task.resolution={allowed}"], BUILT_IN)
+    with pytest.raises(ConfigError, match=f"multiple of {divisor} for the network {network}; try"):
+        load_study(file, [f"task.resolution={allowed - divisor // 2}"], BUILT_IN)
+
+
 @pytest.mark.usefixtures("package")
 def test_a_site_takes_only_what_comes_from_packages_that_it_allows(tmp_path):
     found = told(tmp_path, NAMES, tables=installed(["another"]))

@@ -19,6 +19,7 @@ from polyclinic.methods.fedavg import FedAvg
 from polyclinic.runs import RunError, RunFolder
 from tests.engine.flower.grid import InProcessGrid
 from tests.engine.flower.hospitals import Hospitals
+from tests.federations import equal
 from tests.outside import CODE, IN_FILE, NAMES, study_text
 
 ALLOWED = 'packages = ["Fed.Mine"]\n'
