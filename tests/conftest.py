@@ -1,4 +1,5 @@
 import os
+import sys
 
 from polyclinic.cli import ENVIRONMENT
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from tests.federations import Federation
+from tests.outside import write_package
 
 hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("steady")
@@ -23,3 +25,18 @@ def _one_thread():
 def federation(tmp_path):
     """A function that makes small synthetic federations to run methods on."""
     return lambda **settings: Federation(tmp_path, **settings)
+
+
+@pytest.fixture
+def forgotten(monkeypatch):
+    """Code from outside that a test imports, or puts on the path, is forgotten afterwards."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in ("fed_mine", "second", "mine", "broken"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch, forgotten):
+    """An installed package that offers something for every table."""
+    monkeypatch.syspath_prepend(write_package(tmp_path / "packages"))

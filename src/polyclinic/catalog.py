@@ -9,9 +9,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -54,7 +53,7 @@ def installed(allowed: Collection[str] | None = None) -> Tables:
 
     What is built in keeps its name, whoever offers something else by it: `left_out` tells.
     """
-    tables = {table: _Table(table, _offered(table), allowed) for table in GROUPS}
+    tables = {table: _Table(table, found, allowed) for table, found in _offered().items()}
     origins = {
         (table, name): _origin(points[0])
         for table, entries in tables.items()
@@ -68,8 +67,8 @@ def left_out() -> list[str]:
     """A sentence about each thing that a package offers by the name of something built in."""
     return [
         f"the {table} {name} of the package {_origin(point)} is left out: the name is taken"
-        for table in GROUPS
-        for name, points in _offered(table).items()
+        for table, found in _offered().items()
+        for name, points in found.items()
         for point in points
         if name in getattr(BUILT_IN, table)
     ]
@@ -97,7 +96,8 @@ def things_in(file: Path) -> Iterator[tuple[str, str, Any]]:
     """Table, name and thing of all in a file that a study could name."""
     module = _module(file.resolve())
     for name, thing in vars(module).items():
-        if getattr(thing, "__module__", module.__name__) == module.__name__:
+        code = isinstance(thing, type) or inspect.isroutine(thing)
+        if not name.startswith("_") and (not code or thing.__module__ == module.__name__):
             yield from ((table, name, thing) for table in _WANTED if _fits(thing, table))
 
 
@@ -141,12 +141,13 @@ class _Table(Mapping[str, Any]):
             raise ValueError(f"comes from the package {origin}, but {_told(error)}") from error
 
 
-def _offered(table: str) -> dict[str, list[EntryPoint]]:
-    """The entry points of all packages for this table, by name."""
-    found: dict[str, list[EntryPoint]] = defaultdict(list)
-    for point in entry_points(group=GROUPS[table]):
-        found[point.name].append(point)
-    return dict(found)
+def _offered() -> dict[str, dict[str, list[EntryPoint]]]:
+    """The entry points of all packages, by table and name."""
+    found: dict[str, dict[str, list[EntryPoint]]] = {table: {} for table in GROUPS}
+    for table, group in GROUPS.items():
+        for point in entry_points(group=group):
+            found[table].setdefault(point.name, []).append(point)
+    return found
 
 
 def _origin(point: EntryPoint) -> Origin:
@@ -190,7 +191,8 @@ def _fits(thing: Any, table: str) -> bool:
 
 
 def _is_method(thing: Any) -> bool:
-    return isinstance(thing, type) and issubclass(thing, Method)
+    derived = isinstance(thing, type) and issubclass(thing, Method)
+    return derived and _parameters(thing) == {each.name for each in fields(thing)}
 
 
 def _is_step(thing: Any) -> bool:
@@ -202,13 +204,14 @@ def _is_network(thing: Any) -> bool:
 
 
 def _is_loss(thing: Any) -> bool:
-    return callable(thing) and not isinstance(thing, type) and len(_parameters(thing)) >= 2
+    function = callable(thing) and not isinstance(thing, type)
+    return function and len(_parameters(thing)) > 1 and not _is_network(thing)
 
 
 _WANTED: Mapping[str, tuple[str, Check]] = {
     "task": ("a polyclinic.data.tasks.Task", lambda thing: isinstance(thing, Task)),
     "network": ("a class or function with the parameters channels and classes", _is_network),
-    "method": ("a class derived from polyclinic.federation.method.Method", _is_method),
+    "method": ("a dataclass derived from polyclinic.federation.method.Method", _is_method),
     "finish": ("a dataclass with a method called stages", _is_step),
     "metric": ("a polyclinic.evaluation.Metric", lambda thing: isinstance(thing, Metric)),
     "loss": ("a function of logits and labels", _is_loss),

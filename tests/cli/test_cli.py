@@ -9,6 +9,7 @@ from PIL import Image
 
 from polyclinic.cli import main
 from polyclinic.methods import METHODS
+from tests.outside import CODE, write_package
 
 STUDY = """
 name = "first"
@@ -97,18 +98,48 @@ def test_resume_and_fresh_exclude_each_other(polyclinic, study):
     assert "give one of them" in err
 
 
-@pytest.mark.parametrize("what", ["methods", "networks", "tasks", "kinds", "metrics"])
+@pytest.mark.parametrize("what", ["methods", "networks", "tasks", "kinds", "metrics", "losses"])
 def test_what_exists_is_listed_with_a_line_each(polyclinic, what):
     code, out, _ = polyclinic("list", what)
     assert code == 0
+    assert all("  built in  " in line for line in out.splitlines())
     if what == "methods":
         assert all(any(line.startswith(name) for line in out.splitlines()) for name in METHODS)
+
+
+def test_what_a_package_offers_is_listed_with_its_origin_also_where_it_is_broken(
+    polyclinic, tmp_path, monkeypatch, forgotten
+):
+    write_package(tmp_path / "packages")
+    points = {"methods": "ours = broken:Ours\nfedavg = broken:Ours"}
+    monkeypatch.syspath_prepend(
+        write_package(tmp_path / "packages", "broken", code="import nothing\n", **points)
+    )
+    code, out, err = polyclinic("list", "methods")
+    lines = {line.split()[0]: line for line in out.splitlines()}
+    assert code == 0
+    assert "fed-mine 1.2" in lines["fedmine"]
+    assert "Goes only a part of the way to the average. (pace = 0.5)" in lines["fedmine"]
+    assert "cannot be used: comes from the package broken 1.2, but it cannot be" in lines["ours"]
+    assert "built in" in lines["fedavg"]
+    assert "warning: the method fedavg of the package broken 1.2 is left out" in err
+
+
+def test_what_is_in_a_file_is_listed_with_what_it_can_be(polyclinic, tmp_path, forgotten):
+    (tmp_path / "mine.py").write_text(CODE)
+    code, out, _ = polyclinic("list", tmp_path / "mine.py")
+    assert code == 0
+    named = [" ".join(line.split()[:2]) for line in out.splitlines()]
+    for name in ("method FedMine", "finish Rest", "network Tiny", "metric AREA", "task FOVEA"):
+        assert named.count(name) == 1
+    assert "loss brier" in named
+    assert all(f"  file {tmp_path}/mine.py  " in line for line in out.splitlines())
 
 
 def test_listing_something_unknown_names_the_nearest(polyclinic):
     code, _, err = polyclinic("list", "method")
     assert code == 2
-    assert "did you mean methods?" in err
+    assert 'did you mean "methods"?' in err
 
 
 def test_the_resolved_settings_are_printed_with_overrides(polyclinic, study):

@@ -54,6 +54,21 @@ def test_a_network_knows_its_channels_classes_divisor_and_name(name):
     assert (net.channels, net.classes, net.divisor, net.name) == (3, 4, SHAPES[name][0], name)
 
 
+def test_the_divisor_is_the_smallest_that_works(name, monkeypatch):
+    monkeypatch.setattr(Segmenter, "check", lambda net, images: None)
+    net = small(name).eval()
+
+    def works(side):
+        try:
+            return net(torch.rand(1, 1, side, side)).shape[2:] == (side, side)
+        except RuntimeError:
+            return False
+
+    with torch.no_grad():
+        working = [side for side in range(4, 68, 4) if works(side)]
+    assert working == list(range(NETWORKS[name].divisor, 68, NETWORKS[name].divisor))
+
+
 def test_gradients_reach_every_parameter(net):
     (net(torch.rand(4, 1, 64, 64)) ** 2).sum().backward()
     for name, parameter in net.named_parameters():

@@ -41,8 +41,9 @@ def greeting(study: Study) -> bytes:
 class Hospitals:
     """Sites on disk, and studies run with them by either engine."""
 
-    def __init__(self, folder: Path, sites: int = 3) -> None:
+    def __init__(self, folder: Path, sites: int = 3, tables: Tables = BUILT_IN) -> None:
         self.folder = folder
+        self.tables = tables
         self.names = [site.name for site in federation(TASK)[:sites]]
         self._numbers = count()
         for name in self.names:
@@ -70,7 +71,7 @@ class Hospitals:
         needed = chain.from_iterable(each.get(method, ()) for each in SETTINGS)
         kinds = zip(self.names, WEAK.get(method, ()), strict=False)
         labels = (f"site.{name}.labels={kind}" for name, kind in kinds)
-        return load_study(file, [*small, *needed, *labels, *overrides], BUILT_IN)
+        return load_study(file, [*small, *needed, *labels, *overrides], self.tables)
 
     def site_file(self, name: str, extra: str = "", state: str = "state") -> NodeFile:
         file = self.folder / f"{name}.toml"
@@ -81,10 +82,9 @@ class Hospitals:
         )
         return load_node_file(file)
 
-    def services(
-        self, extra: str = "", state: str = "state", tables: Tables = BUILT_IN
-    ) -> list[SiteService]:
-        return [SiteService(self.site_file(name, extra, state), tables) for name in self.names]
+    def services(self, extra: str = "", state: str = "state") -> list[SiteService]:
+        files = (self.site_file(name, extra, state) for name in self.names)
+        return [SiteService(file, self.tables) for file in files]
 
     def run_locally(self, study: Study) -> Path:
         """With as many threads as the sites have: sums depend on them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -30,6 +30,7 @@ from polyclinic.engine.run import Run, assignment_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.study import refuse_no_validation
 from polyclinic.runs import RunError, SiteInfo, slug
+from polyclinic.runs.texts import plain
 
 LARGEST = 2**20  # bytes of tensors in the response to a greeting, which needs none
 
@@ -121,7 +122,7 @@ def greet(run: Run, transport: Transport) -> list[SiteInfo]:
     present, refusals = {}, {}
     for name in names:
         try:
-            present[name] = _greeted(name, replies[name])
+            present[name] = _greeted(name, replies[name], run.study.packages)
         except PayloadError as error:
             refusals[name] = str(error)
     away = {name: known[name] for name in refusals if name in known}
@@ -144,10 +145,14 @@ def _greeting(run: Run) -> bytes:
     return Payload(requesting(request)).to_bytes()
 
 
-def _greeted(site: str, reply: bytes | Failure) -> GreetingResponse:
+def _greeted(
+    site: str, reply: bytes | Failure, packages: Mapping[str, str]
+) -> GreetingResponse:
     response = read_response(GreetingResponse, open_response(site, reply, LARGEST))
-    here = version("polyclinic")
-    if response.version != here:
-        raise PayloadError(f"it runs Polyclinic {response.version}, and the coordinator {here}")
+    theirs = {"Polyclinic": response.version, **response.packages}
+    for package, here in {"Polyclinic": version("polyclinic"), **packages}.items():
+        if theirs.get(package) != here:
+            there = plain(str(theirs.get(package)))
+            raise PayloadError(f"it runs {package} {there}, and the coordinator {here}")
     check_about(site, response.about)
     return response

@@ -85,6 +85,7 @@ class GreetingResponse(_Content):
     about: SiteInfo
     scorable: Count  # validation cases with masks
     version: str
+    packages: dict[str, str] = {}  # whose code the study uses here beside Polyclinic, with versions
 
 
 class StageResponse(_Content):

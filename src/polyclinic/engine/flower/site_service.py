@@ -115,7 +115,12 @@ class SiteService:
         runner = self._open(request.study, (about,)).runner
         self._check(study, len(data.train), runner)
         scorable = len(with_masks(data.val))
-        response = GreetingResponse(about=about, scorable=scorable, version=version("polyclinic"))
+        response = GreetingResponse(
+            about=about,
+            scorable=scorable,
+            version=version("polyclinic"),
+            packages=study.packages,
+        )
         return self._sent(_responding(response), request, {"stage": "greeting"})
 
     def _work(self, request: StageRequest, message: Message) -> tuple[Payload, dict[str, float]]:

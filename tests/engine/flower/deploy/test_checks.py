@@ -189,6 +189,14 @@ def test_other_versions_tasks_and_classes_are_told(folder, coordinator):
     assert "not known here" in wrong(folder)["task"]
 
 
+def test_a_package_that_the_study_needs_must_be_here_and_allowed(coordinator, folder):
+    told = json.loads(coordinator.published) | {"packages": {"fed-mine": "1.2"}}
+    coordinator.published = json.dumps(told).encode()
+    found = wrong(folder)
+    assert "fed-mine is missing, at the coordinator Polyclinic" in found["same versions"]
+    assert "not allowed: code of the package fed-mine" in found["permissions"]
+
+
 def test_data_of_another_task_are_told(folder):
     (folder / "data" / "site.toml").write_text('task = "polyp"')
     assert "is for the task polyp, not fundus" in wrong(folder)["data"]

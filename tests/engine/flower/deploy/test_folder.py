@@ -13,6 +13,7 @@ from polyclinic.config.node_file import load_node_file
 from polyclinic.engine.flower.deploy.certificates import names_of, read_certificate
 from polyclinic.engine.flower.deploy.folder import Deployment, write_deployment
 from polyclinic.engine.flower.deploy.keys import fingerprint, is_private, make_key
+from polyclinic.methods.centralized import Centralized
 from polyclinic.weak import KINDS
 from tests.engine.flower.deploy.loopback import deployed, study_in
 
@@ -192,7 +193,7 @@ def test_an_address_without_a_port_is_refused_before_anything_is_written(tmp_pat
 
 def test_a_method_that_needs_all_images_in_one_place_is_refused(tmp_path):
     study = study_in(tmp_path)
-    pooled = tuple(each.model_copy(update={"name": "centralized"}) for each in study.method)
+    pooled = tuple(each.model_copy(update={"built": Centralized()}) for each in study.method)
     with pytest.raises(ValueError, match="no engine across hospitals can do"):
         write_deployment(
             study.model_copy(update={"method": pooled}),

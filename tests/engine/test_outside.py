@@ -1,0 +1,101 @@
+import json
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from polyclinic.catalog import BUILT_IN, installed
+from polyclinic.config import load_study, to_toml
+from polyclinic.data.drawing import write_drawn_site
+from polyclinic.data.synthetic import federation as drawn_sites
+from polyclinic.engine.study import run_study, runs_of
+from polyclinic.engine.tensors import load_tensors
+from polyclinic.engine.unseen import finished_run
+from polyclinic.federation.weights import Weights
+from polyclinic.methods.fedavg import FedAvg
+from polyclinic.runs import RunFolder
+from tests.federations import equal
+from tests.outside import CODE, IN_FILE, NAMES, study_text
+
+ONE, TWO = "engine.workers=1", "engine.workers=2"
+
+
+@dataclass(frozen=True)
+class Slow(FedAvg):
+    """Known to this test only."""
+
+    pace: float = 0.5
+
+    def combine(self, server, replies):
+        before = server.weights
+        super().combine(server, replies)
+        way = server.weights.flat - before.flat
+        server.weights = Weights(before.layout, before.flat + self.pace * way)
+
+
+def silent(run, event):
+    pass
+
+
+def finished(study, root) -> RunFolder:
+    (run,) = run_study(study, root, watch=silent)
+    return run.folder
+
+
+def weights(folder: RunFolder, owner: str = "server") -> dict[str, torch.Tensor]:
+    return load_tensors(folder.weights_path(owner))[0]
+
+
+@pytest.fixture
+def sites(tmp_path):
+    """Two folders of drawn sites whose site.toml names the task from outside."""
+    names = [site.name for site in drawn_sites("octa")[:2]]
+    for name in names:
+        folder = write_drawn_site(tmp_path / "data" / name, "octa", name, resolution=32, size=0.2)
+        (folder / "site.toml").write_text(f'name = "{name}"\ntask = "fovea"\n')
+    return names
+
+
+def test_a_method_that_only_a_test_has_runs_with_one_and_two_workers(federation, tmp_path):
+    small = federation(rounds=2, **{"data.size": 0.1, "evaluation.metrics": '["dice"]'})
+    tables = replace(BUILT_IN, method={"slow": Slow})
+    file = tmp_path / "small.toml"
+    file.write_text('task = "octa"\nmethod = "slow"\n[network]\nname = "unet"\n')
+
+    def run(*overrides):
+        study = load_study(file, [*small.base, *overrides], tables)
+        return finished(study, tmp_path / "-".join(("runs", *overrides)))
+
+    alone = weights(run(ONE))
+    assert equal(alone, weights(run(TWO)))
+    assert not equal(alone, weights(run("method.pace=0.25")))
+
+
+@pytest.mark.usefixtures("package", "sites")
+def test_a_study_made_of_a_package_runs_is_scored_and_loads_again(tmp_path):
+    file = tmp_path / "study.toml"
+    file.write_text(study_text(NAMES))
+    study = load_study(file, [], installed())
+    folder = finished(study, tmp_path / "runs")
+    assert {score.metric for score in folder.scores("test")} == {"dice", "area"}
+    assert {line.stage for line in folder.rounds()} == {"fit", "finalize", "rest"}
+    about = json.loads((folder.path / "about.json").read_text())
+    assert (about["task"]["name"], about["network"]) == ("fovea", "tiny")
+    assert about["versions"]["fed-mine"] == "1.2"
+    assert finished_run(folder, installed()).study == runs_of(study, tmp_path)[0].study
+    plain = finished(load_study(file, ["training.loss=ce"], installed()), tmp_path / "other")
+    assert not equal(weights(folder), weights(plain)), "the loss is the package's own"
+
+
+def test_a_study_made_of_a_file_runs_in_other_processes_too(tmp_path, sites, forgotten):
+    (tmp_path / "mine.py").write_text(CODE)
+    file = tmp_path / "study.toml"
+    file.write_text(study_text(IN_FILE))
+    study = load_study(file, [], installed())
+    alone = finished(study, tmp_path / "runs")
+    workers = load_study(file, [TWO], installed())
+    assert equal(weights(alone), weights(finished(workers, tmp_path / "two")))
+    assert all(score.metric in ("dice", f"{tmp_path}/mine.py:AREA") for score in alone.scores())
+    assert (
+        to_toml(finished_run(alone, installed()).study) == (alone.path / "study.toml").read_text()
+    )
