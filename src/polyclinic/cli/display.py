@@ -26,9 +26,9 @@ def watching(study: Study) -> Iterator[Watch]:
         return
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.fields[news]}"),
+        TextColumn("{task.fields[news]}", markup=False),
     )
     with Progress(*columns, console=CONSOLE) as progress:
         yield _Bars(study, progress)

@@ -1,5 +1,6 @@
 """Faults of sites and of the server, through an in-process link: who is left out, what is kept."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import RoundLine, RunError, RunFolder
 from tests.engine.flower.hospitals import Hospitals
 from tests.engine.flower.in_process import InProcessLink
-from tests.engine.flower.spoilers import SPOILERS, nan, responding, shortened, transposed
+from tests.engine.flower.spoilers import SPOILERS, listing, nan, responding, shortened, transposed
 from tests.federations import equal
 
 FAST = (
@@ -24,6 +25,7 @@ FAST = (
     "evaluation.every=0",
 )
 ONCE = (*FAST, "federation.rounds=1")
+UGLY = "[/bold]\x1b 31m\x07 red\x9b"
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,15 @@ def missed(run: RunFolder):
     [
         *SPOILERS.values(),
         (lambda p: responding(p, loss="low"), "no response that this version understands"),
+        (lambda p: responding(p, loss=math.inf), "understands (loss"),
+        (lambda p: responding(p, seconds=math.inf), "understands (seconds)"),
+        (lambda p: responding(p, seconds=math.nan), "understands (seconds)"),
+        (lambda p: responding(p, seconds=1e300), "understands (seconds)"),
+        (lambda p: responding(p, images=-1), "understands (images)"),
+        (lambda p: responding(p, images=10**40), "understands (images)"),
+        (lambda p: listing(p, numbers={"images": 1e300, "steps": 1}), "how many images and steps"),
+        (lambda p: listing(p, numbers={"images": 1, "steps": math.nan}), "are not numbers: steps"),
+        (lambda p: replace(p, header={**p.header, "refused": UGLY}), "it refused: [/bold] 31m red"),
         (lambda p: replace(p, header={"site": p.header["site"]}), "no response"),
     ],
 )
@@ -190,6 +201,34 @@ def test_a_site_that_cannot_be_scored_is_told_apart(hospitals, link):
     assert list(missed(run)) == [(1, "score test", hospitals.names[0])]
     assert [e.site for e in events if isinstance(e, Scored) and e.missed] == [hospitals.names[0]]
     assert {score.site for score in run.scores("test")} == set(hospitals.names[1:])
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(0, "test 1\r\n"), (0, "\x00"), (0, "patient"), (1, "[red]"), (2, "\x1b"), (3, math.inf)],
+)
+def test_scores_that_cannot_be_are_left_out(hospitals, link, place, value):
+    def spoil(payload):
+        first, *rows = payload.header["response"]["rows"]
+        first[place] = value
+        return responding(payload, rows=[first, *rows])
+
+    study = hospitals.study("fedavg", *ONCE)
+    spoiling(link, 101, spoil, lambda asked: asked.get("split") == "test")
+    hospitals.run_with(link, study)
+    run = RunFolder(hospitals.run_folder(study))
+    assert list(missed(run)) == [(1, "score test", hospitals.names[0])]
+    assert {score.site for score in run.scores("test")} == set(hospitals.names[1:])
+
+
+def test_what_a_site_says_of_itself_must_be_possible(hospitals, link):
+    def spoil(payload):
+        about = {**payload.header["response"]["about"], "train": -3}
+        return responding(payload, about=about)
+
+    spoiling(link, 101, spoil, lambda asked: asked["kind"] == "greeting")
+    with pytest.raises(RunError, match="does not say how many cases of which kind it has"):
+        hospitals.run_with(link, hospitals.study())
 
 
 def test_sites_that_refuse_are_all_named_before_anything_is_trained(hospitals, link):
