@@ -5,7 +5,7 @@ import pytest
 from polyclinic.cli import display
 from polyclinic.cli.terminal_tables import plain_console
 from polyclinic.config import load_study
-from polyclinic.engine.loop import RoundDone, Scored
+from polyclinic.engine.loop import Notice, RoundDone, Scored
 from polyclinic.engine.study import TABLES, runs_of
 from polyclinic.runs import RoundLine
 
@@ -23,6 +23,7 @@ EVENTS = (
     RoundLine(round=1, stage="fit", site="south", missed="it did not answer"),
     RoundLine(round=1, stage="fit", site="south", missed="it refused: a [/bold] of :smile: [red]"),
     Scored(1, "val", "south", (), missed="no [/b] such [link=file:x]file[/link]"),
+    Notice("round-00002.safetensors is damaged"),
     RoundDone(1, 0.5),
     Scored(2, "test", "north", ()),
 )
@@ -54,6 +55,7 @@ def test_across_hospitals_every_site_shows_what_it_did(shown, terminal):
     assert "south is left out: it did not answer" in text
     assert "it refused: a [/bold] of :smile: [red]" in text
     assert "no [/b] such [link=file:x]file[/link]" in text
+    assert "warning: round-00002.safetensors is damaged" in text
     assert "validation Dice 0.500" in text
 
 

@@ -19,6 +19,7 @@ from polyclinic.engine.parents import end_with_parent
 from polyclinic.engine.pictures import draw_pictures
 from polyclinic.engine.site_runner import Assignment, SiteRunner
 from polyclinic.engine.states import SiteState, StateFolder
+from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.server import SiteInfo
@@ -139,7 +140,7 @@ class Bench:
             self.data[info.name],
             self.runner.assignment.stage(stage),
             message,
-            self.states.load(info.name, since),
+            self._state(info, since),
             number,
         )
         self.states.save(info.name, number, visit.state, {"round": str(number), "stage": stage})
@@ -169,7 +170,7 @@ class Bench:
     ) -> Scored:
         """Scores of a site's model; the final ones come with pictures."""
         data = self.data[info.name]
-        state = self.states.load(info.name, since)
+        state = self._state(info, since)
         rows, cases, predicted = self.runner.score(
             info, data, split, metrics, message, state, number
         )
@@ -179,6 +180,16 @@ class Bench:
             self._look_inside(info, data, cases, state, since)
         scores = tuple(Score(number, split, info.name, *row) for row in rows)
         return Scored(number, split, info.name, scores)
+
+    def _state(self, info: SiteInfo, since: int) -> SiteState | None:
+        try:
+            return self.states.load(info.name, since)
+        except DamagedFile as error:
+            newest = max((self.run.path / "checkpoint" / "server").iterdir())
+            raise DamagedFile(
+                f"{error}; bring it back from a backup, or remove {newest}: the run then goes on "
+                "from the round before"
+            ) from error
 
     def _look_inside(
         self, info: SiteInfo, data: SiteData, cases: Cases, state: SiteState | None, since: int

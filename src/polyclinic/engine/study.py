@@ -24,6 +24,7 @@ from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.local import LocalSites, prepare
 from polyclinic.engine.loop import Event, Loop, Sites
 from polyclinic.engine.models import keep_model
+from polyclinic.engine.recovery import recover
 from polyclinic.engine.site_runner import Assignment, SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.evaluation import METRICS
@@ -183,10 +184,8 @@ def conduct(run: Run, runner: SiteRunner, sites: Sites, about_run: About) -> Ite
     assignment = runner.assignment
     server = Server(sites.trained, runner.first_weights(), run.study.federation, assignment.seed)
     checkpoint = Checkpoint(run.folder.path / "checkpoint")
-    if checkpoint.exists:
-        run.folder.forget_after(checkpoint.load(server).round)
-    elif run.folder.exists:
-        run.folder.clear()
+    if (yield from recover(run.folder, checkpoint, server, about_run)):
+        return
     if not run.folder.exists:
         run.folder.create(to_toml(run.study), about_run)
 
@@ -201,9 +200,9 @@ def conduct(run: Run, runner: SiteRunner, sites: Sites, about_run: About) -> Ite
     yield from loop.run()
     sites.keep(assignment.rounds + 1)
     final = SiteState(server.weights, server.memory)
-    keep_model(run.folder, "server", run.choice.title, final, assignment)
-    chosen, seconds = loop.chosen_round, loop.progress.seconds
-    run.folder.finish(Finished(chosen_round=chosen, seconds=seconds))
+    end = Finished(chosen_round=loop.chosen_round, seconds=loop.progress.seconds)
+    keep_model(run.folder, "server", run.choice.title, final, assignment, end)
+    run.folder.finish(end)
     shutil.rmtree(checkpoint.folder)
 
 

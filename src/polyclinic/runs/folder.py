@@ -65,6 +65,10 @@ class RunFolder:
         if self.exists:
             raise RunError(f"{self.path} already holds a run; resume it or start it afresh")
         write_atomic(self.path / "study.toml", settings)
+        self.write_about(about)
+
+    def write_about(self, about: About) -> None:
+        """Write what was run, where and with which versions."""
         write_atomic(self.path / "about.json", about.model_dump_json(indent=2) + "\n")
 
     def clear(self) -> None:

@@ -9,7 +9,7 @@ import torch
 from polyclinic.engine.flower.coordinator import across_hospitals
 from polyclinic.engine.flower.hosting import host_study, site_names
 from polyclinic.engine.flower.wire import Payload, header_of
-from polyclinic.engine.loop import RoundDone, Scored, TooFewSites
+from polyclinic.engine.loop import Notice, RoundDone, Scored, TooFewSites
 from polyclinic.engine.study import TABLES, run_study
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import RoundLine, RunError, RunFolder
@@ -328,6 +328,57 @@ def test_a_study_whose_best_round_lies_back_resumes_and_takes_it_up(hospitals, l
     hospitals.run_with(link, whole)
     for name in hospitals.names:
         assert equal(hospitals.site_model(study, name), hospitals.site_model(whole, name))
+
+
+@pytest.fixture
+def interrupted(hospitals, link):
+    """A study that was killed after its second round."""
+    study = hospitals.study("fedbn", *FAST, "federation.rounds=3")
+
+    def die(run, event):
+        if isinstance(event, RoundDone) and event.round == 2:
+            raise KeyboardInterrupt
+
+    root = hospitals.folder / "runs"
+    with pytest.raises(KeyboardInterrupt):
+        host_study(across_hospitals(study), root, link, threads=1, watch=die)
+    return study
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_round_before(hospitals, link, interrupted):
+    checkpoint = hospitals.run_folder(interrupted) / "checkpoint"
+    (checkpoint / "server" / "round-00002.safetensors").write_bytes(b"nonsense")
+    events = hospitals.run_with(link, interrupted, resume=True)
+    (notice,) = [event for event in events if isinstance(event, Notice)]
+    assert "round-00002.safetensors is damaged" in notice.text
+    assert not missed(RunFolder(hospitals.run_folder(interrupted)))
+    whole = hospitals.run_locally(interrupted)
+    for name in hospitals.names:
+        local = load_tensors(whole / "weights" / f"{name}.safetensors")[0]
+        assert equal(hospitals.site_model(interrupted, name), local)
+
+
+@pytest.mark.parametrize("damage", [lambda text: text.replace("2", "1"), lambda text: text[:-9]])
+def test_a_run_that_forgot_its_sites_states_does_not_go_on(hospitals, link, interrupted, damage):
+    file = hospitals.run_folder(interrupted) / "checkpoint" / "sites.json"
+    file.write_text(damage(file.read_text()))
+    with pytest.raises(RunError, match=rf"{file} is damaged or lost.*--fresh"):
+        hospitals.run_with(link, interrupted, resume=True)
+    file.unlink()
+    with pytest.raises(RunError, match=rf"{file} is damaged or lost.*--fresh"):
+        hospitals.run_with(link, interrupted, resume=True)
+
+
+def test_a_broken_about_is_made_anew_from_what_the_sites_say(hospitals, link, interrupted):
+    file = hospitals.run_folder(interrupted) / "about.json"
+    before = RunFolder(file.parent).about()
+    file.write_text("{")
+    hospitals.run_with(link, interrupted, resume=True)
+    assert RunFolder(file.parent).about().sites == before.sites
+    (file.parent / "finished.json").unlink()
+    events = hospitals.run_with(link, interrupted, resume=True)
+    assert [type(event) for event in events] == [Notice]
+    assert RunFolder(file.parent).finished
 
 
 def test_a_finished_study_is_left_alone(hospitals, link):

@@ -39,6 +39,7 @@ from polyclinic.engine.study import (
 )
 from polyclinic.methods import METHODS
 from polyclinic.runs import AboutSite, RunError, slug
+from polyclinic.runs.texts import plain
 
 LARGEST = 2**20  # bytes of tensors in the response to a greeting, which needs none
 
@@ -119,7 +120,7 @@ def greet(run: Run, transport: Transport) -> list[AboutSite]:
     A site that a resumed run knows may be away for the moment.
     """
     names = site_names(run.study)
-    known = {site.name: site for site in run.folder.about().sites} if run.folder.exists else {}
+    known = {site.name: site for site in _known_sites(run)}
     patience = None if set(names) <= set(known) else transport.settings.deadline
     replies = dict(transport.exchange(dict.fromkeys(names, _greeting(run)), patience=patience))
     present, refusals = {}, {}
@@ -137,6 +138,13 @@ def greet(run: Run, transport: Transport) -> list[AboutSite]:
     return [present[name].about if name in present else away[name] for name in names]
 
 
+def _known_sites(run: Run) -> tuple[AboutSite, ...]:
+    try:
+        return run.folder.about().sites if run.folder.exists else ()
+    except RunError:
+        return ()  # all sites are asked anew, and the file is written again
+
+
 def events_file(root: Path, study: Study) -> Path:
     """Where the events of a hosted study are told to whoever follows it."""
     return root / slug(study.name) / "events.jsonl"
@@ -151,6 +159,7 @@ def _greeted(site: str, reply: bytes | Failure) -> GreetingResponse:
     response = read_response(GreetingResponse, open_response(site, reply, LARGEST))
     here = version("polyclinic")
     if response.version != here:
-        raise PayloadError(f"it runs Polyclinic {response.version}, and the coordinator {here}")
+        theirs = plain(response.version)
+        raise PayloadError(f"it runs Polyclinic {theirs}, and the coordinator {here}")
     check_about(site, response.about)
     return response
