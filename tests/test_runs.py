@@ -49,6 +49,10 @@ def score(**changes):
     return Score(1, "val", "alpha", "a", "faz", "dice", 0.5)._replace(**changes)
 
 
+def lined(number):
+    return RoundLine(round=number, stage="fit", site="alpha")
+
+
 @pytest.fixture
 def folder(tmp_path):
     run = RunFolder(tmp_path / "run")
@@ -231,10 +235,7 @@ def test_forgetting_in_an_empty_run_is_harmless(folder):
         ("about.json", "{", RunFolder.about, "about.json is broken"),
         ("about.json", "{}", RunFolder.about, "method: Field required.*seed: Field required"),
         ("study.toml", "a = = 1", RunFolder.settings, "study.toml is not TOML"),
-        ("rounds.jsonl", '{"round": 1}\n', RunFolder.rounds, "line 1 of .*rounds.jsonl is broken"),
-        ("scores.csv", "a,b\n", RunFolder.scores, "should begin with 'round,split"),
-        ("rounds.jsonl", b"\xff\xfe\n", RunFolder.rounds, "is not text"),
-        ("scores.csv", f"{','.join(Score._fields)}\n1,v\ral\n", RunFolder.scores, "is not CSV"),
+        ("study.toml", b"\xff\xfe", RunFolder.settings, "study.toml is not text"),
     ],
 )
 def test_a_broken_file_is_named_with_what_is_wrong(folder, name, content, read, message):
@@ -243,13 +244,63 @@ def test_a_broken_file_is_named_with_what_is_wrong(folder, name, content, read, 
         read(folder)
 
 
-@pytest.mark.parametrize("row", ["1,val,a,b,c,dice,good", "1,train,a,b,c,dice,0.5", "1,val"])
-def test_a_broken_score_is_named_by_its_line(folder, row):
+BROKEN_ROWS = [
+    *("1,val,a,b,c,dice,good", "1,train,a,b,c,dice,0.5", "1,val", "", "1,v\ral"),
+    *(
+        '"1,val,a,b,c,dice,0.5',
+        "1,val,a,b\x00,c,dice,\x1b",
+        "1,val,a,b,c,dice,\udcff",
+        "x" * 200_000,
+    ),
+]
+
+
+@pytest.mark.parametrize("row", BROKEN_ROWS)
+def test_a_broken_score_is_named_by_its_line_and_left_out(folder, caplog, row):
     folder.append_scores([score()])
-    with (folder.path / "scores.csv").open("a") as file:
+    with (folder.path / "scores.csv").open("a", errors="surrogateescape", newline="") as file:
         file.write(row + "\n")
-    with pytest.raises(RunError, match=r"line 3 of .*scores\.csv is not a score"):
-        folder.scores()
+    folder.append_scores([score(round=2)])
+    assert folder.scores() == [score(), score(round=2)]
+    (said,) = caplog.messages
+    assert f"line 3 of {folder.path / 'scores.csv'} is" in said
+    assert "the line is left out" in said
+
+
+def test_a_broken_header_of_the_scores_is_named_and_left_out(folder, caplog):
+    folder.append_scores([score()])
+    file = folder.path / "scores.csv"
+    file.write_text(file.read_text().replace("round,", "found,"))
+    assert folder.scores() == [score()]
+    assert "line 1 of" in caplog.text
+
+
+@pytest.mark.parametrize("text", [b'{"round": 1}', b"", b"\xff\xfe", b"{", b"[" * 10_000])
+def test_a_broken_line_of_a_round_is_named_and_left_out(folder, caplog, text):
+    folder.append_round([lined(1)])
+    with (folder.path / "rounds.jsonl").open("ab") as file:
+        file.write(text + b"\n")
+    folder.append_round([lined(2)])
+    assert [each.round for each in folder.rounds()] == [1, 2]
+    (said,) = caplog.messages
+    assert f"line 2 of {folder.path / 'rounds.jsonl'} is broken" in said
+
+
+def test_what_does_not_fit_into_json_can_be_read_again_or_is_left_out(folder, caplog):
+    """A line that an earlier version wrote: no number of seconds is infinite."""
+    folder.append_round([lined(1), lined(2).model_copy(update={"seconds": math.inf}), lined(3)])
+    assert [each.round for each in folder.rounds()] == [1, 3]
+    folder.forget_after(3)
+    caplog.clear()
+    assert [each.round for each in folder.rounds()] == [1, 3]
+    assert not caplog.messages
+
+
+def test_the_reason_why_a_site_is_left_out_commands_no_terminal(folder):
+    folder.append_round(
+        [lined(1).model_copy(update={"missed": "it\x1b[2J refused\x07:\ttwo\nlines"})]
+    )
+    assert folder.rounds()[0].missed == "it[2J refused: two\nlines"
 
 
 def test_a_missing_file_says_that_the_folder_is_incomplete(folder):

@@ -1,12 +1,12 @@
 import io
 
 import pytest
-from rich.console import Console
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.cli import display
+from polyclinic.cli.terminal_tables import plain_console
 from polyclinic.config import load_study
-from polyclinic.engine.loop import RoundDone, Scored
+from polyclinic.engine.loop import Notice, RoundDone, Scored
 from polyclinic.engine.run import runs_of
 from polyclinic.runs import RoundLine
 
@@ -22,6 +22,9 @@ name = "{engine}"
 EVENTS = (
     RoundLine(round=1, stage="fit", site="north", loss=0.25, seconds=2.0, images=40, up=1_500_000),
     RoundLine(round=1, stage="fit", site="south", missed="it did not answer"),
+    RoundLine(round=1, stage="fit", site="south", missed="it refused: a [/bold] of :smile: [red]"),
+    Scored(1, "val", "south", (), missed="no [/b] such [link=file:x]file[/link]"),
+    Notice("round-00002.safetensors is damaged"),
     RoundDone(1, 0.5),
     Scored(2, "test", "north", ()),
 )
@@ -35,7 +38,7 @@ def shown(tmp_path, monkeypatch):
         study = load_study(file, [], BUILT_IN)
         (run,) = runs_of(study, tmp_path)
         out = io.StringIO()
-        console = Console(file=out, force_terminal=terminal, width=160, legacy_windows=False)
+        console = plain_console(file=out, force_terminal=terminal, width=160, legacy_windows=False)
         monkeypatch.setattr(display, "CONSOLE", console)
         with display.watching(study) as watch:
             for event in EVENTS:
@@ -51,6 +54,9 @@ def test_across_hospitals_every_site_shows_what_it_did(shown, terminal):
     assert "north" in text
     assert "round 1, fit  loss 0.250  2.0 s  1.50 MB sent" in text
     assert "south is left out: it did not answer" in text
+    assert "it refused: a [/bold] of :smile: [red]" in text
+    assert "no [/b] such [link=file:x]file[/link]" in text
+    assert "warning: round-00002.safetensors is damaged" in text
     assert "validation Dice 0.500" in text
 
 

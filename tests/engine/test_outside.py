@@ -8,13 +8,13 @@ from polyclinic.catalog import BUILT_IN, installed
 from polyclinic.config import load_study, to_toml
 from polyclinic.data.drawing import write_drawn_site
 from polyclinic.data.synthetic import federation as drawn_sites
-from polyclinic.engine.study import run_study, runs_of
+from polyclinic.engine.run import runs_of
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.engine.unseen import finished_run
 from polyclinic.federation.weights import Weights
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.runs import RunFolder
-from tests.federations import equal
+from tests.federations import equal, run_locally
 from tests.outside import CODE, IN_FILE, NAMES, study_text
 
 ONE, TWO = "engine.workers=1", "engine.workers=2"
@@ -38,7 +38,7 @@ def silent(run, event):
 
 
 def finished(study, root) -> RunFolder:
-    (run,) = run_study(study, root, watch=silent)
+    (run,) = run_locally(study, root, watch=silent)
     return run.folder
 
 

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from polyclinic.cli.terminal_tables import CONSOLE
 from polyclinic.config import Study
-from polyclinic.engine.loop import Event, RoundDone, Scored
+from polyclinic.engine.loop import Event, Notice, RoundDone, Scored
 from polyclinic.engine.run import Run
 from polyclinic.engine.study import Watch
 from polyclinic.runs import RoundLine
@@ -27,9 +27,9 @@ def watching(study: Study) -> Iterator[Watch]:
         return
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.fields[news]}"),
+        TextColumn("{task.fields[news]}", markup=False),
     )
     with Progress(*columns, console=CONSOLE) as progress:
         yield _Bars(study, progress)
@@ -88,7 +88,7 @@ class _Lines:
         self.apart = study.engine.name == "flower"
 
     def __call__(self, run: Run, event: Event) -> None:
-        for line in (*self.pace.opening(run), *_missing(event)):
+        for line in (*self.pace.opening(run), *_remarks(event)):
             self.say(f"{run.choice.title} seed {run.seed}  {line}")
         if self.apart and isinstance(event, RoundLine) and not event.missed:
             self.say(f"{run.choice.title} seed {run.seed}  {event.site}: {_work(event)}")
@@ -109,8 +109,10 @@ class _Bars:
         name = f"{run.choice.title} seed {run.seed}"
         if name not in self.bars:
             self.bars[name] = self.progress.add_task(name, total=self.pace.rounds, news="")
-        for line in (*self.pace.opening(run), *_missing(event)):
+        for line in (*self.pace.opening(run), *_remarks(event)):
             self.progress.console.print(f"{name}  {line}")
+        if isinstance(event, Notice):
+            return
         self.pace.take(run, event)
         done = event.round if isinstance(event, RoundDone) else None
         if isinstance(event, Scored) and event.split == "test":
@@ -140,7 +142,9 @@ def _work(line: RoundLine) -> str:
     return f"round {line.round}, {line.stage}{loss}  {line.seconds:.1f} s  {sent}"
 
 
-def _missing(event: Event) -> Iterator[str]:
-    """A line about a site that was left out, where the event tells of one."""
-    if not isinstance(event, RoundDone) and event.missed:
+def _remarks(event: Event) -> Iterator[str]:
+    """A line about the run, or about a site that was left out, where the event tells of one."""
+    if isinstance(event, Notice):
+        yield f"warning: {event.text}"
+    elif not isinstance(event, RoundDone) and event.missed:
         yield f"round {event.round}: {event.site} is left out: {event.missed}"

@@ -93,7 +93,7 @@ def verify(
         raise ValueError(f"there is no ledger at {ledger.path}")
     mistakes = ledger.mistakes()
     for mistake in mistakes:
-        typer.echo(mistake, err=True)
+        typer.echo(f"error: {mistake}", err=True)
     if mistakes:
         sys.exit(1)
     for line in summary(ledger):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +12,13 @@ from rich.table import Table
 if TYPE_CHECKING:
     from polyclinic.data.check import Summary
 
-CONSOLE = Console()
+
+def plain_console(**settings: Any) -> Console:
+    """A console that takes nothing in a text for markup: names and texts come from sites, too."""
+    return Console(**settings, markup=False, emoji=False, highlight=False)
+
+
+CONSOLE = plain_console()
 if not CONSOLE.is_terminal:
     CONSOLE.width = 160  # a file or a pipe has no edge to wrap at
 
@@ -25,7 +31,7 @@ def show_summary(paths: Sequence[Path]) -> None:
 
 
 def show_check(summary: Summary) -> None:
-    """What a folder of sites holds, and what is wrong or odd about it."""
+    """What a folder of sites holds, and the errors and warnings about it."""
     table = Table(title=f"{summary.task.name}, sites: {len(summary.sites)}")
     for heading in ("site", "cases", "patients", "train/val/test", "size", "classes", "labels"):
         table.add_column(heading)
@@ -38,7 +44,7 @@ def show_check(summary: Summary) -> None:
         table.add_row(site.name, *map(str, cells), shares, kinds)
     CONSOLE.print(table)
     for warning in summary.warnings:
-        CONSOLE.print(f"odd: {warning}", style="yellow", markup=False, highlight=False)
+        CONSOLE.print(f"warning: {warning}", style="yellow")
     for mistake in summary.mistakes:
-        CONSOLE.print(f"wrong: {mistake}", style="red", markup=False, highlight=False)
-    CONSOLE.print(f"mistakes: {len(summary.mistakes)}, oddities: {len(summary.warnings)}")
+        CONSOLE.print(f"error: {mistake}", style="red")
+    CONSOLE.print(f"errors: {len(summary.mistakes)}, warnings: {len(summary.warnings)}")

@@ -1,18 +1,16 @@
-"""The server's checkpoint: where a run stands, and the best round so far."""
+"""The server's checkpoints: where a run stands, where it stood before, the best round so far."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from polyclinic.engine.tensors import group, load_tensors, nested, save_tensors
+from polyclinic.engine.tensors import DamagedFile, group, load_tensors, nested, save_tensors
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
-from polyclinic.runs import replacing
 
 
 @dataclass(frozen=True)
@@ -36,29 +34,73 @@ class Progress:
 
 
 class Checkpoint:
-    """The folder of a run's checkpoint; the sites' own states lie beside it."""
+    """The folder of a run's checkpoints: a file of the server's for each round that is kept.
+
+    These are the last finished round, the one before it, in case the newer file gets damaged, and
+    the best round of either. The sites' own states lie beside it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.latest = folder / "server.safetensors"
-        self.best = folder / "server-best.safetensors"
+        self.generations: list[Progress] = []  # the newest first, two at most
+        self.damaged: list[str] = []  # newer files that could not be used
+
+    @property
+    def rounds(self) -> list[int]:
+        """The rounds that there is a file of, the newest first."""
+        files = (self.folder / "server").glob("round-*.safetensors")
+        return sorted((int(file.stem.removeprefix("round-")) for file in files), reverse=True)
 
     @property
     def exists(self) -> bool:
         """Whether a round was finished here."""
-        return self.latest.exists()
+        return bool(self.rounds)
+
+    @property
+    def needed(self) -> set[int]:
+        """The rounds that either generation can ask for."""
+        return {n for each in self.generations for n in (each.round, each.best_round) if n >= 0}
+
+    def file(self, number: int) -> Path:
+        """Where the server after a round lies."""
+        return self.folder / "server" / f"round-{number:05d}.safetensors"
 
     def save(self, server: Server, progress: Progress) -> None:
-        """Note a finished round; if it is the best one so far, keep it as that too."""
+        """Note a finished round, and remove the files that nothing can ask for any more."""
         tensors = nested(weights=server.weights, memory=server.memory)
-        save_tensors(self.latest, tensors, progress.to_texts())
-        if progress.round == progress.best_round:
-            with replacing(self.best) as unfinished:
-                shutil.copyfile(self.latest, unfinished)
+        save_tensors(self.file(progress.round), tensors, progress.to_texts())
+        self.generations = [progress, *self.generations[:1]]
+        for number in set(self.rounds) - self.needed:
+            self.file(number).unlink()
 
-    def load(self, server: Server, *, best: bool = False) -> Progress:
-        """Bring the server back to its last finished round, or to the best one."""
-        tensors, texts = load_tensors(self.best if best else self.latest)
+    def load(self, server: Server) -> Progress:
+        """Bring the server back to its last finished round whose file is whole."""
+        self.damaged, self.generations = [], []
+        for number in self.rounds:
+            try:
+                progress = Progress.from_texts(load_tensors(self.file(number))[1])
+            except DamagedFile as error:
+                self.damaged.append(str(error))
+                continue
+            self.generations.append(progress)
+            if len(self.generations) == 2:
+                break
+        if not self.generations:
+            raise DamagedFile(
+                f"every checkpoint in {self.folder / 'server'} is damaged; bring it back from a "
+                "backup, or start afresh with --fresh"
+            )
+        return self.load_round(server, self.generations[0].round)
+
+    def load_round(self, server: Server, number: int) -> Progress:
+        """Bring the server to exactly this round."""
+        try:
+            tensors, texts = load_tensors(self.file(number))
+        except DamagedFile as error:
+            raise DamagedFile(
+                f"{error}; it is the best round, so bring it back from a backup, or start afresh "
+                "with --fresh"
+            ) from error
         device = server.weights.flat.device
         server.weights = Weights.pack(_on(device, group(tensors, "weights"), server.weights))
         server.memory = _on(device, group(tensors, "memory"))

@@ -26,6 +26,7 @@ from polyclinic.engine.run import Run, assignment_of, device_of, site_info
 from polyclinic.engine.site_runner import Assignment, SiteRunner
 from polyclinic.engine.states import SiteState, StateFolder
 from polyclinic.engine.study import refuse_no_validation
+from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.runs import RoundLine, RunError, RunFolder, Score, SiteInfo, Split, write_embeddings
@@ -192,7 +193,7 @@ class LocalWorker:
             self.data[info.name],
             self.runner.assignment.stage(stage),
             message,
-            self.states.load(info.name, since),
+            self._state(info, since),
             number,
         )
         self.states.save(info.name, number, visit.state, {"round": str(number), "stage": stage})
@@ -222,7 +223,7 @@ class LocalWorker:
     ) -> Scored:
         """Scores of a site's model; the final ones come with pictures."""
         data = self.data[info.name]
-        state = self.states.load(info.name, since)
+        state = self._state(info, since)
         rows, cases, predicted = self.runner.score(
             info, data, split, metrics, message, state, number
         )
@@ -232,6 +233,16 @@ class LocalWorker:
             self._look_inside(info, data, cases, state, since)
         scores = tuple(Score(number, split, info.name, *row) for row in rows)
         return Scored(number, split, info.name, scores)
+
+    def _state(self, info: SiteInfo, since: int) -> SiteState | None:
+        try:
+            return self.states.load(info.name, since)
+        except DamagedFile as error:
+            newest = max((self.run.path / "checkpoint" / "server").iterdir())
+            raise DamagedFile(
+                f"{error}; bring it back from a backup, or remove {newest}: the run then goes on "
+                "from the round before"
+            ) from error
 
     def _look_inside(
         self, info: SiteInfo, data: SiteData, cases: Cases, state: SiteState | None, since: int

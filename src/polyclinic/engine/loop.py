@@ -50,7 +50,14 @@ class RoundDone:
     validation: float | None  # mean Dice over sites, in rounds that were validated
 
 
-Event = RoundLine | Scored | RoundDone
+@dataclass(frozen=True)
+class Notice:
+    """Something about the run itself that whoever watches it should know."""
+
+    text: str
+
+
+Event = RoundLine | Scored | RoundDone | Notice
 Record = Callable[[Sequence[RoundLine], Sequence[Score], Sequence[RoundTable]], None]
 
 
@@ -124,6 +131,8 @@ class Loop:
         if self.checkpoint.exists:
             self.progress = self.checkpoint.load(self.server)
             started -= self.progress.seconds
+            for text in self.checkpoint.damaged:
+                yield Notice(f"{text}; the run goes on from round {self.progress.round}")
             self._keep_needed()  # told before anything else is asked: sites remove the rest
         else:
             self.method.start(self.server)
@@ -153,7 +162,7 @@ class Loop:
     def _close(self, number: int) -> Generator[Event, None, None]:
         """Take up the chosen round, finalize, and do what comes after."""
         if self.chosen_round != self.assignment.rounds:
-            self.checkpoint.load(self.server, best=True)
+            self.checkpoint.load_round(self.server, self.chosen_round)
             self.server.round = number
         stages = self.assignment.after
         yield from self._stages(stages, self.sites.scored, number, since=self.chosen_round)
@@ -267,8 +276,7 @@ class Loop:
 
     def _keep_needed(self) -> None:
         """Let the sites remove the states that nothing from here on can ask for."""
-        last = self.progress.round
-        self.sites.forget([self.chosen_round, self.progress.best_round, last - 1, last])
+        self.sites.forget(sorted({self.chosen_round, *self.checkpoint.needed}))
 
     def _record(self) -> None:
         self.record(self.lines, self.scores, self.server.tables)

@@ -5,13 +5,22 @@ from __future__ import annotations
 from polyclinic.engine.site_runner import Assignment
 from polyclinic.engine.states import SiteState
 from polyclinic.engine.tensors import nested, save_tensors
-from polyclinic.runs import RunFolder
+from polyclinic.runs import Finished, RunFolder
+
+END = "end"  # the end of the run among the texts of the server's model
 
 
 def keep_model(
-    run: RunFolder, owner: str, title: str, state: SiteState, assignment: Assignment
+    run: RunFolder,
+    owner: str,
+    title: str,
+    state: SiteState,
+    assignment: Assignment,
+    end: Finished | None = None,
 ) -> None:
-    """Write the model of a site, or of the server, into the run folder."""
+    """Write the model of a site, or of the server with the end of the run, into the run folder."""
     texts = {"method": title, "network": assignment.network.name, "task": assignment.task.name}
+    if end is not None:
+        texts[END] = end.model_dump_json()
     tensors = nested(weights=state.weights, memory=state.memory)
     save_tensors(run.weights_path(owner), tensors, texts)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from polyclinic.engine.tensors import group, load_tensors, nested
+from polyclinic.engine.tensors import group, nested, open_tensors
 from polyclinic.federation.message import Message
 from polyclinic.federation.weights import Weights
 from polyclinic.runs import clear_errors
@@ -28,7 +28,7 @@ class ReplyStore:
         with clear_errors(file):
             self.folder.mkdir(parents=True, exist_ok=True)
             save_file(nested(weights={"flat": message.weights.flat}, extras=extras), file)
-        tensors, _ = load_tensors(file)
+        tensors, _ = open_tensors(file)
         weights = Weights(message.weights.layout, tensors["weights/flat"])
         return Message(weights, group(tensors, "extras"), message.numbers)
 

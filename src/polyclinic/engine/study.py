@@ -16,6 +16,7 @@ from polyclinic.config import Study, changes, to_toml
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.loop import Event, Loop, Sites
 from polyclinic.engine.models import keep_model
+from polyclinic.engine.recovery import recover
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.states import SiteState
 from polyclinic.federation.server import Server
@@ -67,12 +68,11 @@ def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
     runner, assignment = sites.runner, sites.runner.assignment
     server = Server(sites.trained, runner.first_weights(), run.study.federation, assignment.seed)
     checkpoint = Checkpoint(run.folder.path / "checkpoint")
-    if checkpoint.exists:
-        run.folder.forget_after(checkpoint.load(server).round)
-    elif run.folder.exists:
-        run.folder.clear()
+    described = about(run, sites)
+    if (yield from recover(run.folder, checkpoint, server, described)):
+        return
     if not run.folder.exists:
-        run.folder.create(to_toml(run.study), about(run, sites))
+        run.folder.create(to_toml(run.study), described)
 
     def record(
         lines: Sequence[RoundLine], scores: Sequence[Score], tables: Sequence[RoundTable]
@@ -85,9 +85,9 @@ def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
     yield from loop.run()
     sites.keep(assignment.rounds + 1)
     final = SiteState(server.weights, server.memory)
-    keep_model(run.folder, "server", run.choice.title, final, assignment)
-    chosen, seconds = loop.chosen_round, loop.progress.seconds
-    run.folder.finish(Finished(chosen_round=chosen, seconds=seconds))
+    end = Finished(chosen_round=loop.chosen_round, seconds=loop.progress.seconds)
+    keep_model(run.folder, "server", run.choice.title, final, assignment, end)
+    run.folder.finish(end)
     shutil.rmtree(checkpoint.folder)
 
 

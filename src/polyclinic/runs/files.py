@@ -47,15 +47,15 @@ def append_lines(path: Path, lines: str, *, header: str = "") -> None:
 
 
 def complete_lines(path: Path) -> list[str]:
-    """The lines of a text file; a last one without its newline was torn by a kill and left out."""
+    """The lines of a text file; a last one without its newline was torn by a kill and left out.
+
+    Bytes that are no text become U+FFFD, so that only their own line is broken.
+    """
     with clear_errors(path, "read"):
         content = path.read_bytes() if path.exists() else b""
     whole, _, _ = content.rpartition(b"\n")
-    try:
-        # Not splitlines: a name may hold characters that Unicode counts as line ends.
-        return whole.decode().split("\n") if whole else []
-    except UnicodeDecodeError as error:
-        raise RunError(f"{path} is not text: {error}") from error
+    # Not splitlines: a name may hold characters that Unicode counts as line ends.
+    return whole.decode(errors="replace").split("\n") if whole else []
 
 
 @contextmanager

@@ -2,9 +2,10 @@
 
 import csv
 import io
+import logging
 import shutil
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
@@ -31,6 +32,9 @@ CONTOUR_COLOURS: Final = {"true": "#00eb46", "predicted": "#ff00d2"}
 
 _SCORES_HEADER = ",".join(Score._fields)
 _Record = TypeVar("_Record", bound=BaseModel)
+_Line = TypeVar("_Line")
+
+log = logging.getLogger("polyclinic.runs")
 
 
 class RunFolder:
@@ -61,6 +65,10 @@ class RunFolder:
         if self.exists:
             raise RunError(f"{self.path} already holds a run; resume it or start it afresh")
         write_atomic(self.path / "study.toml", settings)
+        self.write_about(about)
+
+    def write_about(self, about: About) -> None:
+        """Write what was run, where and with which versions."""
         write_atomic(self.path / "about.json", about.model_dump_json(indent=2) + "\n")
 
     def clear(self) -> None:
@@ -140,16 +148,8 @@ class RunFolder:
 
     def scores(self, split: Split | None = None) -> list[Score]:
         """The scores of one split, or of both, in the order in which they were written."""
-        path = self.path / "scores.csv"
-        lines = complete_lines(path)
-        if lines and lines[0] != _SCORES_HEADER:
-            raise RunError(f"{path} should begin with {_SCORES_HEADER!r}, not {lines[0]!r}")
-        try:
-            rows = list(csv.reader(f"{line}\n" for line in lines[1:]))
-        except csv.Error as error:
-            raise RunError(f"{path} is not CSV: {error}") from error
-        scores = [_score(row, f"line {number} of {path}") for number, row in enumerate(rows, 2)]
-        return [score for score in scores if split in (None, score.split)]
+        lines = _whole_lines(self.path / "scores.csv", _score, but=_SCORES_HEADER)
+        return [score for score in lines if split in (None, score.split)]
 
     def weights_path(self, owner: str) -> Path:
         """Where the weights of a site, or of the "server", are kept."""
@@ -188,10 +188,20 @@ def _json_lines(records: Iterable[BaseModel]) -> str:
 
 
 def _records(model: type[_Record], path: Path) -> list[_Record]:
-    return [
-        _validated(model, line, f"line {number} of {path}")
-        for number, line in enumerate(complete_lines(path), start=1)
-    ]
+    return list(_whole_lines(path, lambda line, where: _validated(model, line, where)))
+
+
+def _whole_lines(path: Path, read: Callable[[str, str], _Line], but: str = "") -> Iterator[_Line]:
+    """What the lines of a file say; one that is broken is named and left out."""
+    for number, line in enumerate(complete_lines(path), start=1):
+        where = f"line {number} of {path}"
+        try:
+            if "\ufffd" in line:
+                raise RunError(f"{where} is broken: it is not text")
+            if number > 1 or line != but:
+                yield read(line, where)
+        except RunError as error:
+            log.warning("warning: %s; the line is left out", error)
 
 
 def _csv(rows: Iterable[Score]) -> str:
@@ -200,13 +210,14 @@ def _csv(rows: Iterable[Score]) -> str:
     return text.getvalue()
 
 
-def _score(row: list[str], where: str) -> Score:
+def _score(line: str, where: str) -> Score:
     try:
+        (row,) = csv.reader([line])
         number, split, site, case, region, metric, value = row
         if split not in get_args(Split):
             raise ValueError(f"split {split!r} is neither val nor test")
         return Score(int(number), split, site, case, region, metric, float(value))  # type: ignore[arg-type]
-    except ValueError as error:
+    except (ValueError, csv.Error) as error:
         raise RunError(f"{where} is not a score: {error}") from error
 
 
@@ -218,7 +229,10 @@ def _read(path: Path) -> str:
     if not path.exists():
         raise RunError(f"{path.parent} is not a complete run folder: it has no {path.name}")
     with clear_errors(path, "read"):
-        return path.read_text("utf-8")
+        try:
+            return path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise RunError(f"{path} is not text: {error}") from error
 
 
 def _validated(model: type[_Record], text: str, where: str) -> _Record:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+
+from polyclinic.runs.texts import plain
 
 Split = Literal["val", "test"]
 Rank = Literal["best", "median", "worst"]
@@ -79,7 +81,7 @@ class RoundLine(_Record):
     extras: tuple[str, ...] = ()
     numbers: dict[str, Number] = {}
     parts: dict[str, int] = {}
-    missed: str = ""
+    missed: Annotated[str, AfterValidator(plain)] = ""
 
 
 class RoundTable(_Record):

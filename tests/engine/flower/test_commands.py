@@ -100,8 +100,6 @@ def test_the_other_commands_name_the_coordinator_and_answer_in_json():
     for command in (
         commands.register(Path("north.pub"), "north"),
         commands.sites(),
-        commands.runs(),
-        commands.stop(7),
     ):
         assert commands.CONNECTION in command
         assert command[-2:] == ("--format", "json")

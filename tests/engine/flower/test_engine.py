@@ -1,5 +1,6 @@
 """Faults of sites and of the server, through an in-process link: who is left out, what is kept."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,12 +10,12 @@ from polyclinic.catalog import BUILT_IN
 from polyclinic.engine.flower.coordinator import across_hospitals
 from polyclinic.engine.flower.engine import site_names
 from polyclinic.engine.flower.wire import Payload, header_of
-from polyclinic.engine.loop import RoundDone, Scored, TooFewSites
+from polyclinic.engine.loop import Notice, RoundDone, Scored, TooFewSites
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import RoundLine, RunError, RunFolder
 from tests.engine.flower.hospitals import Hospitals
 from tests.engine.flower.in_process import InProcessLink
-from tests.engine.flower.spoilers import SPOILERS, nan, responding, shortened, transposed
+from tests.engine.flower.spoilers import SPOILERS, listing, nan, responding, shortened, transposed
 from tests.federations import equal, run_locally
 
 FAST = (
@@ -24,6 +25,7 @@ FAST = (
     "evaluation.every=0",
 )
 ONCE = (*FAST, "federation.rounds=1")
+UGLY = "[/bold]\x1b 31m\x07 red\x9b"
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,15 @@ def missed(run: RunFolder):
     [
         *SPOILERS.values(),
         (lambda p: responding(p, loss="low"), "no response that this version understands"),
+        (lambda p: responding(p, loss=math.inf), "understands (loss"),
+        (lambda p: responding(p, seconds=math.inf), "understands (seconds)"),
+        (lambda p: responding(p, seconds=math.nan), "understands (seconds)"),
+        (lambda p: responding(p, seconds=1e300), "understands (seconds)"),
+        (lambda p: responding(p, images=-1), "understands (images)"),
+        (lambda p: responding(p, images=10**40), "understands (images)"),
+        (lambda p: listing(p, numbers={"images": 1e300, "steps": 1}), "how many images and steps"),
+        (lambda p: listing(p, numbers={"images": 1, "steps": math.nan}), "are not numbers: steps"),
+        (lambda p: replace(p, header={**p.header, "refused": UGLY}), "it refused: [/bold] 31m red"),
         (lambda p: replace(p, header={"site": p.header["site"]}), "no response"),
     ],
 )
@@ -192,6 +203,34 @@ def test_a_site_that_cannot_be_scored_is_told_apart(hospitals, link):
     assert {score.site for score in run.scores("test")} == set(hospitals.names[1:])
 
 
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(0, "test 1\r\n"), (0, "\x00"), (0, "patient"), (1, "[red]"), (2, "\x1b"), (3, math.inf)],
+)
+def test_scores_that_cannot_be_are_left_out(hospitals, link, place, value):
+    def spoil(payload):
+        first, *rows = payload.header["response"]["rows"]
+        first[place] = value
+        return responding(payload, rows=[first, *rows])
+
+    study = hospitals.study("fedavg", *ONCE)
+    spoiling(link, 101, spoil, lambda asked: asked.get("split") == "test")
+    hospitals.run_with(link, study)
+    run = RunFolder(hospitals.run_folder(study))
+    assert list(missed(run)) == [(1, "score test", hospitals.names[0])]
+    assert {score.site for score in run.scores("test")} == set(hospitals.names[1:])
+
+
+def test_what_a_site_says_of_itself_must_be_possible(hospitals, link):
+    def spoil(payload):
+        about = {**payload.header["response"]["about"], "train": -3}
+        return responding(payload, about=about)
+
+    spoiling(link, 101, spoil, lambda asked: asked["kind"] == "greeting")
+    with pytest.raises(RunError, match="does not say how many cases of which kind it has"):
+        hospitals.run_with(link, hospitals.study())
+
+
 def test_sites_that_refuse_are_all_named_before_anything_is_trained(hospitals, link):
     strict = InProcessLink.of(hospitals.services("epochs = 1\niterations = 1\n", state="strict"))
     with pytest.raises(RunError) as told:
@@ -286,6 +325,56 @@ def test_a_study_whose_best_round_lies_back_resumes_and_takes_it_up(hospitals, l
     hospitals.run_with(link, whole)
     for name in hospitals.names:
         assert equal(hospitals.site_model(study, name), hospitals.site_model(whole, name))
+
+
+@pytest.fixture
+def interrupted(hospitals, link):
+    """A study that was killed after its second round."""
+    study = hospitals.study("fedbn", *FAST, "federation.rounds=3")
+
+    def die(run, event):
+        if isinstance(event, RoundDone) and event.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hospitals.host(study, link, watch=die)
+    return study
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_round_before(hospitals, link, interrupted):
+    checkpoint = hospitals.run_folder(interrupted) / "checkpoint"
+    (checkpoint / "server" / "round-00002.safetensors").write_bytes(b"nonsense")
+    events = hospitals.run_with(link, interrupted, resume=True)
+    (notice,) = [event for event in events if isinstance(event, Notice)]
+    assert "round-00002.safetensors is damaged" in notice.text
+    assert not missed(RunFolder(hospitals.run_folder(interrupted)))
+    whole = hospitals.run_locally(interrupted)
+    for name in hospitals.names:
+        local = load_tensors(whole / "weights" / f"{name}.safetensors")[0]
+        assert equal(hospitals.site_model(interrupted, name), local)
+
+
+@pytest.mark.parametrize("damage", [lambda text: text.replace("2", "1"), lambda text: text[:-9]])
+def test_a_run_that_forgot_its_sites_states_does_not_go_on(hospitals, link, interrupted, damage):
+    file = hospitals.run_folder(interrupted) / "checkpoint" / "sites.json"
+    file.write_text(damage(file.read_text()))
+    with pytest.raises(RunError, match=rf"{file} is damaged or lost.*--fresh"):
+        hospitals.run_with(link, interrupted, resume=True)
+    file.unlink()
+    with pytest.raises(RunError, match=rf"{file} is damaged or lost.*--fresh"):
+        hospitals.run_with(link, interrupted, resume=True)
+
+
+def test_a_broken_about_is_made_anew_from_what_the_sites_say(hospitals, link, interrupted):
+    file = hospitals.run_folder(interrupted) / "about.json"
+    before = RunFolder(file.parent).about()
+    file.write_text("{")
+    hospitals.run_with(link, interrupted, resume=True)
+    assert RunFolder(file.parent).about().sites == before.sites
+    (file.parent / "finished.json").unlink()
+    events = hospitals.run_with(link, interrupted, resume=True)
+    assert [type(event) for event in events] == [Notice]
+    assert RunFolder(file.parent).finished
 
 
 def test_a_finished_study_is_left_alone(hospitals, link):

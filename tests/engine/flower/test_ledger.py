@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from polyclinic.engine.flower.ledger import Ledger, summary
+from polyclinic.engine.flower.ledger import Ledger, LedgerBroken, summary
 from polyclinic.engine.flower.wire import Payload
 
 
@@ -51,6 +51,22 @@ def test_every_tampering_is_noticed(ledger, change, words):
     mistakes = ledger.mistakes()
     assert mistakes
     assert all(word in mistakes[0] for word in words)
+
+
+@pytest.mark.parametrize("text", ["nonsense", "[]", "{}", "\udcff"])
+def test_a_broken_line_is_named_with_the_way_to_go_on(ledger, text):
+    content = ledger.path.read_bytes()
+    ledger.path.write_bytes(content + text.encode(errors="surrogateescape") + b"\n")
+    for reading in (ledger.refuse_broken, ledger.head, lambda: ledger.epsilon(1e-5)):
+        with pytest.raises(LedgerBroken) as told:
+            reading()
+        assert f"line 4 of {ledger.path} is not a line of a ledger" in str(told.value)
+        assert f"move {ledger.path} aside" in str(told.value)
+    with pytest.raises(LedgerBroken):
+        ledger.add(Payload({}), {"run": "trial"})
+    ledger.path.rename(ledger.path.with_suffix(".old"))
+    ledger.add(Payload({}), {"run": "trial"})
+    ledger.refuse_broken()
 
 
 def test_a_changed_line_with_a_new_hash_breaks_the_next_one(ledger):

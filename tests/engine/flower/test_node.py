@@ -52,6 +52,15 @@ def test_a_site_outlives_the_death_of_its_worker(tmp_path):
     assert not [pid for pid in _children() if site.name in _command(pid)]
 
 
+def test_a_site_with_a_broken_ledger_does_not_start_and_says_why(tmp_path):
+    hospitals = Hospitals(tmp_path, sites=1)
+    site = hospitals.site_file(hospitals.names[0])
+    site.state.mkdir(parents=True)
+    (site.state / "ledger.jsonl").write_text("nonsense\n")
+    with pytest.raises(ValueError, match=r"line 1 of .*ledger.jsonl is not a line of a ledger"):
+        run_site(site, tmp_path / "node.toml", say=print, going_on=lambda: False)
+
+
 def test_a_site_with_keys_has_nothing_to_warn_of(tmp_path):
     hospitals = Hospitals(tmp_path, sites=1)
     site = hospitals.site_file(hospitals.names[0])

@@ -118,6 +118,28 @@ def test_a_state_that_is_not_there_is_refused(service, hospitals):
     assert "it has none" in refused
 
 
+def test_a_damaged_state_is_refused_with_what_to_do(service, hospitals):
+    study = hospitals.study("fedbn")
+    service.respond(stage(service, study))
+    folder = hospitals.run_folder(study, f"state/{hospitals.names[0]}/runs") / "states"
+    (file,) = folder.rglob("*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    refused = header(service, stage(service, study, reads=2, writes=4))["refused"]
+    assert "is damaged: its checksum is not that of its content" in refused
+    assert "Bring it back from a backup" in refused
+    assert str(folder) not in refused
+
+
+def test_a_broken_ledger_lets_nothing_leave_and_says_why(service, hospitals):
+    service.respond(greeting(hospitals.study()))
+    with service.ledger.path.open("a") as file:
+        file.write("nonsense\n")
+    refused = header(service, greeting(hospitals.study()))["refused"]
+    assert "line 2 of <path> is not a line of a ledger" in refused
+
+
 def test_a_state_of_another_run_is_refused(service, hospitals):
     study = hospitals.study("fedbn")
     service.respond(stage(service, study, run="earlier"))

@@ -27,8 +27,6 @@ class Spelling:
     run: tuple[str, ...] = ("flwr", "run")
     register: tuple[str, ...] = ("flwr", "supernode", "register")
     sites: tuple[str, ...] = ("flwr", "supernode", "list")
-    runs: tuple[str, ...] = ("flwr", "list")
-    stop: tuple[str, ...] = ("flwr", "stop")
 
 
 SPELLINGS: Mapping[str, Spelling] = {"1.41": Spelling(), "1.42": Spelling()}
@@ -120,16 +118,6 @@ def register(public_key: Path, name: str) -> tuple[str, ...]:
 def sites() -> tuple[str, ...]:
     """Lists the SuperNodes that the SuperLink knows, as JSON."""
     return (*spelling().sites, CONNECTION, "--format", "json")
-
-
-def runs() -> tuple[str, ...]:
-    """Lists the runs that the SuperLink knows, as JSON."""
-    return (*spelling().runs, CONNECTION, "--format", "json")
-
-
-def stop(run_number: int) -> tuple[str, ...]:
-    """Stops a run."""
-    return (*spelling().stop, str(run_number), CONNECTION, "--format", "json")
 
 
 def write_connection(home: Path, address: str, ca: Path | None) -> Path:

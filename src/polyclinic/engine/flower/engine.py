@@ -116,7 +116,7 @@ def greet(run: Run, transport: Transport) -> list[SiteInfo]:
     A site that a resumed run knows may be away for the moment.
     """
     names = site_names(run.study)
-    known = {site.name: site for site in run.folder.about().sites} if run.folder.exists else {}
+    known = {site.name: site for site in _known_sites(run)}
     patience = None if set(names) <= set(known) else transport.settings.deadline
     replies = dict(transport.exchange(dict.fromkeys(names, _greeting(run)), patience=patience))
     present, refusals = {}, {}
@@ -135,6 +135,13 @@ def greet(run: Run, transport: Transport) -> list[SiteInfo]:
     return [replace(found[name], index=index) for index, name in enumerate(names)]
 
 
+def _known_sites(run: Run) -> tuple[SiteInfo, ...]:
+    try:
+        return run.folder.about().sites if run.folder.exists else ()
+    except RunError:
+        return ()  # all sites are asked anew, and the file is written again
+
+
 def events_file(root: Path, study: Study) -> Path:
     """Where the events of a hosted study are told to whoever follows it."""
     return root / slug(study.name) / "events.jsonl"
@@ -145,9 +152,7 @@ def _greeting(run: Run) -> bytes:
     return Payload(requesting(request)).to_bytes()
 
 
-def _greeted(
-    site: str, reply: bytes | Failure, packages: Mapping[str, str]
-) -> GreetingResponse:
+def _greeted(site: str, reply: bytes | Failure, packages: Mapping[str, str]) -> GreetingResponse:
     response = read_response(GreetingResponse, open_response(site, reply, LARGEST))
     theirs = {"Polyclinic": response.version, **response.packages}
     for package, here in {"Polyclinic": version("polyclinic"), **packages}.items():

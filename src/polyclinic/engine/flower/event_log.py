@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from polyclinic.engine.loop import Event, RoundDone, Scored
+from polyclinic.engine.loop import Event, Notice, RoundDone, Scored
 from polyclinic.engine.run import Run
 from polyclinic.runs import RoundLine, Score, write_atomic
 from polyclinic.runs.files import append_lines, complete_lines
 
-KINDS = {"line": RoundLine, "scored": Scored, "done": RoundDone}
+KINDS = {"line": RoundLine, "scored": Scored, "done": RoundDone, "notice": Notice}
 
 
 class EventLog:
@@ -61,5 +61,7 @@ def events_in(lines: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Iterator[
         elif "scored" in line:
             rows = tuple(Score(*row) for row in line["scored"].pop("rows"))
             yield run, Scored(**line["scored"], rows=rows)
-        else:
+        elif "done" in line:
             yield run, RoundDone(**line["done"])
+        else:
+            yield run, Notice(**line["notice"])

@@ -18,6 +18,10 @@ if TYPE_CHECKING:  # it brings torch, and who only reads a ledger needs none
 START = "0" * 64
 
 
+class LedgerBroken(ValueError):
+    """Which line of a ledger is broken, and how to go on."""
+
+
 class Ledger:
     """A file of JSON lines; each has the hash of the line before it and its own."""
 
@@ -39,13 +43,19 @@ class Ledger:
         append_lines(self.path, json.dumps(line, ensure_ascii=False) + "\n")
 
     def lines(self) -> list[dict[str, Any]]:
-        """All lines as they stand."""
-        return [json.loads(line) for line in complete_lines(self.path)]
+        """All lines as they stand; LedgerBroken where one is none."""
+        texts = enumerate(complete_lines(self.path), start=1)
+        return [self._line(text, number) for number, text in texts]
 
     def head(self) -> str:
         """The hash of the last line: who has noted it can tell whether lines were cut off."""
         lines = complete_lines(self.path)
-        return str(json.loads(lines[-1])["hash"]) if lines else START
+        return str(self._line(lines[-1], len(lines))["hash"]) if lines else START
+
+    def refuse_broken(self) -> None:
+        """Raise an error that names every mistake, and how to go on."""
+        if found := self.mistakes():
+            raise LedgerBroken("\n".join([*found[:10], self._advice()]))
 
     def mistakes(self) -> list[str]:
         """What shows that somebody changed, removed or inserted lines; empty where nobody did."""
@@ -53,11 +63,11 @@ class Ledger:
         before = START
         for number, text in enumerate(complete_lines(self.path), start=1):
             try:
-                line = json.loads(text)
-                own, previous = str(line.pop("hash")), str(line["before"])
-            except (ValueError, KeyError, TypeError, AttributeError):
+                line = _parsed(text)
+            except ValueError:
                 found.append(f"line {number} of {self.path} is not a line of a ledger")
                 continue
+            own, previous = line.pop("hash"), line["before"]
             if previous != before:
                 found.append(f"line {number} of {self.path} does not follow the line before it")
             if _hash(line) != own:
@@ -74,6 +84,28 @@ class Ledger:
         noises = [float(line["noise"]) for line in self.lines() if line.get("noise")]
         rho = sum(1 / (2 * noise**2) for noise in [*noises, more] if noise)
         return rho + 2 * math.sqrt(rho * math.log(1 / delta))
+
+    def _line(self, text: str, number: int) -> dict[str, Any]:
+        try:
+            return _parsed(text)
+        except ValueError:
+            where = f"line {number} of {self.path} is not a line of a ledger"
+            raise LedgerBroken(f"{where}\n{self._advice()}") from None
+
+    def _advice(self) -> str:
+        return (
+            f"nothing leaves a site without a sound ledger; look into it, then move {self.path} "
+            "aside, which keeps what it says, and start again: a new ledger begins, and with it "
+            "the count of ε"
+        )
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """A line of a ledger; ValueError where it is none."""
+    line = json.loads(text)
+    if not isinstance(line, dict) or not {"hash", "before", "bytes"} <= set(line):
+        raise ValueError("no line of a ledger")
+    return line
 
 
 def _hash(line: Mapping[str, Any]) -> str:

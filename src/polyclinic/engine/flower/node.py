@@ -11,6 +11,7 @@ from pathlib import Path
 from polyclinic.config.node_file import NodeFile
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.guard import write_programs
+from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.engine.flower.processes import SupervisedProcess, free_port, socket_path
 from polyclinic.engine.flower.site_app import SOCKET
 from polyclinic.runs.lock import locked
@@ -28,6 +29,7 @@ def run_site(
     """Keep a site connected until this process is ended; `file` is its node.toml."""
     if site.server.insecure:
         say("warning: insecure = true: nothing is encrypted and nobody proves who they are")
+    Ledger(site.state / "ledger.jsonl").refuse_broken()
     with locked(site.state / "lock"):
         programs = [_worker(site, file, say), _supernode(site, say)]
         say(f"site {site.name} connects to {site.server.address}")

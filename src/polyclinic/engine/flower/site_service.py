@@ -38,10 +38,12 @@ from polyclinic.engine.pictures import draw_pictures
 from polyclinic.engine.run import Run, assignment_of, device_of, site_info
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState, StateFolder
+from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
 from polyclinic.runs import RunFolder, SiteInfo, run_path, write_atomic
 
 log = logging.getLogger("polyclinic.site")
+STATE_ADVICE = "Bring it back from a backup, or start the study with --fresh"
 
 
 class StateMismatch(ValueError):
@@ -87,10 +89,9 @@ class SiteService:
             return self._respond(data).to_bytes()
         except Exception as error:
             log.exception("refused")
-            text = (
-                str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            )
-            refusal = {"site": self.site.name, "refused": scrubbed(text, self.site)}
+            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+            text = scrubbed(f"{kind}{error}", self.site)
+            refusal = {"site": self.site.name, "refused": text}
             return Payload(refusal).to_bytes()
 
     def _respond(self, data: bytes) -> Payload:
@@ -109,17 +110,16 @@ class SiteService:
         return self._sent(response, request, {**facts, **noise})
 
     def _greet(self, request: GreetingRequest) -> Payload:
-        study = self._study(request.study)
         data = self._data(request.study)
         about = site_info(data)
-        runner = self._open(request.study, (about,)).runner
-        self._check(study, len(data.train), runner)
+        run = self._open(request.study, (about,))
+        self._check(run.study, len(data.train), run.runner)
         scorable = len(with_masks(data.val))
         response = GreetingResponse(
             about=about,
             scorable=scorable,
             version=version("polyclinic"),
-            packages=study.packages,
+            packages=run.study.packages,
         )
         return self._sent(_responding(response), request, {"stage": "greeting"})
 
@@ -179,13 +179,13 @@ class SiteService:
         sites = tuple(SiteInfo(*each) for each in request.sites)
         info = next((each for each in sites if each.name == self.site.name), None)
         run = self._open(request.study, sites)
-        own = (run.data.kind, len(run.data.train))
-        if info is None or (info.kind, info.train) != own:
+        kind, images = run.data.kind, len(run.data.train)
+        if info is None or (info.kind, info.train) != (kind, images):
             raise PayloadError(
                 f"the server takes site {self.site.name} for another one than it is: it has "
-                f"{own[1]} training cases with labels of the kind {own[0]}"
+                f"{images} training cases with labels of the kind {kind}"
             )
-        self._check(run.study, own[1], run.runner)
+        self._check(run.study, images, run.runner)
         return run, info
 
     def _check(self, study: Study, cases: int, runner: SiteRunner) -> None:
@@ -199,13 +199,16 @@ class SiteService:
             return None
         present = run.states.rounds(self.site.name)
         if request.reads in present:
-            state, note = run.states.read(self.site.name, request.reads)
+            try:
+                state, note = run.states.read(self.site.name, request.reads)
+            except DamagedFile as error:
+                raise StateMismatch(f"{error}. {STATE_ADVICE}") from error
             if note.get("run") == request.run:
                 return state
         raise StateMismatch(
             f"site {self.site.name} does not have the state that the server believes in (version "
             f"{request.reads}; it has {', '.join(map(str, present)) or 'none'}): its state folder "
-            "was lost or replaced. Bring it back from a backup, or start the study with --fresh"
+            f"was lost or replaced. {STATE_ADVICE}"
         )
 
     def _open_run(self, text: str, sites: tuple[SiteInfo, ...]) -> SiteRun:
@@ -222,16 +225,15 @@ class SiteService:
         write_atomic(file, text)
         study = load_study(file, [], self.tables)
         if study.network.pretrained is not None:
-            raise PolicyRefusal(
-                "network.pretrained names a file, and a site opens none for a study"
-            )
+            reason = "network.pretrained names a file, and a site opens none for a study"
+            raise PolicyRefusal(reason)
         return study
 
     def _read_data(self, text: str) -> SiteData:
         study = self._study(text)
         (choice,) = study.method
-        wishes = {each.name: each.labels for each in study.site}
-        kinds = [*dict.fromkeys(filter(None, (self.site.labels, wishes.get(self.site.name))))]
+        wish = {each.name: each.labels for each in study.site}.get(self.site.name)
+        kinds = [*dict.fromkeys(filter(None, (self.site.labels, wish)))]
         if len(kinds) > 1:
             raise PayloadError(
                 f"the study wants site {self.site.name} to train on {kinds[1]}, "

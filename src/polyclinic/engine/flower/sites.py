@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,45 +25,16 @@ from polyclinic.engine.flower.protocol import (
     requesting,
 )
 from polyclinic.engine.flower.transport import Failure, Transport
+from polyclinic.engine.flower.versions import Versions
 from polyclinic.engine.flower.wire import Payload, pack, unpack
 from polyclinic.engine.loop import Reply, Scored
 from polyclinic.engine.reply_store import ReplyStore
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
-from polyclinic.runs import RoundLine, Score, Split, write_atomic
+from polyclinic.runs import RoundLine, Score, Split
 
 SPARE = 64 * 2**20  # bytes that messages may have however small the network is
-
-
-class Versions:
-    """Which state of each site the server believes in after each round; kept in a file."""
-
-    def __init__(self, file: Path, resumed: bool) -> None:
-        self.file = file
-        kept = json.loads(file.read_text()) if resumed and file.exists() else {}
-        self.run: str = kept.get("run") or secrets.token_hex(8)
-        self.of: dict[str, dict[int, int]] = {
-            site: {int(number): version for number, version in versions.items()}
-            for site, versions in kept.get("versions", {}).items()
-        }
-
-    def before(self, site: str, since: int) -> int:
-        """The version in force at a site after round `since`."""
-        rounds = [number for number in self.of.get(site, {}) if number <= since]
-        return self.of[site][max(rounds)] if rounds else NO_STATE
-
-    def note(self, site: str, number: int, version: int) -> None:
-        """A site's message of this round was accepted, so its state is believed in."""
-        self.of.setdefault(site, {})[number] = version
-        text = json.dumps({"run": self.run, "versions": self.of})
-        write_atomic(self.file, text)
-
-    def forget_from(self, number: int) -> None:
-        """This round begins anew: what an interrupted attempt left is not believed in."""
-        for versions in self.of.values():
-            for later in [each for each in versions if each >= number]:
-                del versions[later]
 
 
 class FlowerSites:
@@ -80,7 +49,7 @@ class FlowerSites:
         self.scored = self.trained = runner.assignment.sites
         self.quorum = transport.settings.quorum
         checkpoint = Checkpoint(folder / "checkpoint")
-        self.versions = Versions(checkpoint.folder / "sites.json", checkpoint.exists)
+        self.versions = Versions(checkpoint)
         self.held = ReplyStore(checkpoint.folder / "held")
         self.shared = runner.first_weights()
         self.usual: dict[str, Signature] = {}  # of the messages of each stage

@@ -21,6 +21,10 @@ from polyclinic.engine.flower.deploy.keys import write_private
 from polyclinic.runs import write_atomic
 
 AUTHORITY_YEARS = 10
+USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")  # by which proxy and SuperLink know each other
 
 
@@ -37,7 +41,7 @@ def make_authority(authority: Authority, name: str) -> None:
     key = ec.generate_private_key(ec.SECP384R1())
     subject = _called(name)
     days = AUTHORITY_YEARS * 365
-    usage = _usage(key_cert_sign=True, crl_sign=True)
+    usage = _usage("key_cert_sign", "crl_sign")
     certificate = (
         _builder(subject, subject, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -60,7 +64,7 @@ def make_certificate(
     signed = (
         _builder(_called(hosts[0]), issuer.subject, own.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(_usage("digital_signature"), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_name(each) for each in names]), critical=False)
         .add_extension(
@@ -134,17 +138,5 @@ def _name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _usage(
-    *, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
-) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=digital_signature,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=key_cert_sign,
-        crl_sign=crl_sign,
-        encipher_only=False,
-        decipher_only=False,
-    )
+def _usage(*allowed: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{usage: usage in allowed for usage in USAGES})

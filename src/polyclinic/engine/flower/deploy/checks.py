@@ -1,6 +1,7 @@
 """What a hospital checks before any training: its own side, the server, and that both agree."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
 
@@ -130,22 +131,17 @@ def _same_task(published: Published, tables: Tables) -> tuple[Finding, Task | No
 
 
 def _known(site: NodeFile, published: Published) -> Iterator[Finding]:
-    """Whether the coordinator has this site's key, where the site has one."""
+    """Whether the coordinator has this site's key; what is wrong with a key is told elsewhere."""
     key = site.server.key
-    try:
-        own = fingerprint(key) if key else ""
-    except (OSError, ValueError):
-        return  # what is wrong with the key is a finding of its own
-    if key is None:
-        return
-    if published.keys is None:
-        yield Finding("known", "not told: the coordinator does not publish the keys it knows")
-    elif own in published.keys:
-        yield Finding("known", "the coordinator knows this site's key")
-    else:
-        text = f"the coordinator does not know this site's key ({own})"
-        advice = f"send {public_half(key)} to the coordinator, who runs `deploy init` with it"
-        yield Finding("known", text, advice)
+    with suppress(OSError, ValueError):
+        own = fingerprint(key) if key else None
+        if published.keys is None:
+            yield Finding("known", "not told: the coordinator does not publish the keys it knows")
+        elif own in published.keys:
+            yield Finding("known", "the coordinator knows this site's key")
+        elif key:
+            text = f"the coordinator does not know this site's key ({own})"
+            yield Finding("known", text, f"send {public_half(key)} to the coordinator")
 
 
 def _agreed(site: NodeFile, published: Published) -> Finding:
