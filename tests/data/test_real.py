@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from polyclinic.config import DataSettings, SiteSettings
-from polyclinic.data.cases import UNLABELLED
 from polyclinic.data.folder import find_sites, read_site
 from polyclinic.data.load import load_federation
 from polyclinic.data.sheet import contact_sheet
 from polyclinic.data.tasks import TASKS
+from polyclinic.masks import UNLABELLED
 
 FOLDERS = {"octa": "faz", "fundus": "odoc", "polyp": "polyp", "prostate": "prostate"}
 SMALLEST = {"octa": "rose", "fundus": "drishti-gs", "polyp": "etis-larib", "prostate": "prostatex"}

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from polyclinic.masks import UNLABELLED
 from polyclinic.weak.points import dab_reach, draw_dab, points
-from polyclinic.weak.style import PLAIN, UNLABELLED, style_of
+from polyclinic.weak.style import PLAIN, style_of
 from tests.weak.masks import disc_and_cup
 
 RNG = np.random.default_rng(0)

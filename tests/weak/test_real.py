@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyclinic.weak import UNLABELLED, weaken
+from polyclinic.masks import UNLABELLED
+from polyclinic.weak import weaken
 
 FOLDERS = {"octa": "faz", "fundus": "odoc"}
 SITES = {

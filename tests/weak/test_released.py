@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from polyclinic.weak import PRESETS, UNLABELLED, weaken
+from polyclinic.masks import UNLABELLED
+from polyclinic.weak import PRESETS, weaken
 from tests.weak.masks import blob, disc_and_cup
 
 MASKS = {"octa": blob(256), "fundus": disc_and_cup(384)}

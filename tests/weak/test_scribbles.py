@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from polyclinic.masks import UNLABELLED
 from polyclinic.weak.hand import Hand
 from polyclinic.weak.scribbles import ragged_scribbles, scribbles
-from polyclinic.weak.style import UNLABELLED, style_of
+from polyclinic.weak.style import style_of
 from tests.weak.masks import blob, disc_and_cup
 
 FUNDUS, OCTA, POLYP = (style_of(name) for name in ("fundus", "octa", "polyp"))

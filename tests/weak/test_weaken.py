@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyclinic.weak import KINDS, UNLABELLED, Box, label_boxes, weaken
+from polyclinic.masks import UNLABELLED
+from polyclinic.weak import KINDS, Box, label_boxes, weaken
 from polyclinic.weak.boxes import find_boxes
 from polyclinic.weak.style import style_of
 from tests.weak.masks import blob, disc_and_cup, nasty_masks

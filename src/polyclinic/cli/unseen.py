@@ -48,9 +48,11 @@ def _table(run: str, site: str, rows: list[UnseenScore]) -> Table:
 
     from rich.table import Table
 
+    from polyclinic.evaluation import METRICS
+
     metrics = list(dict.fromkeys(row.metric for row in rows))
     table = Table(title=f"{run}: models at {site}, mean over cases and regions")
-    for heading in ("model", *metrics):
+    for heading in ("model", *(METRICS[metric].title for metric in metrics)):
         table.add_column(heading)
     for model in dict.fromkeys(row.model for row in rows):
         values = (

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyclinic.data.errors import UnreadableError, nearest
-from polyclinic.data.seeds import generator
 from polyclinic.data.site_files import read_csv
 from polyclinic.data.tasks import Task
+from polyclinic.seeds import numpy_generator
 from polyclinic.weak import KINDS, Box, label_boxes
 
 SUFFIX = ".csv"
@@ -30,7 +30,7 @@ def made_of_boxes(kind: str) -> bool:
 def read_boxed_label(path: Path, kind: str, size: Size, task: Task) -> NDArray[np.uint8]:
     """The label of this kind that the boxes of a file make, for an image of this size."""
     boxes = read_boxes(path, size, task)
-    return label_boxes(boxes, size, kind, generator("boxes", kind, path.stem), task)
+    return label_boxes(boxes, size, kind, numpy_generator("boxes", kind, path.stem), task)
 
 
 def read_boxes(path: Path, size: Size, task: Task) -> list[Box]:

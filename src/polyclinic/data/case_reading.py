@@ -8,17 +8,15 @@ from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from polyclinic.data import boxes
-from polyclinic.data.cases import UNLABELLED
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.folder import CaseFiles
 from polyclinic.data.readers import Array, read_image, read_mask
 from polyclinic.data.tasks import Normalisation, Task
+from polyclinic.masks import UNLABELLED, Mask
 
-Mask = NDArray[np.uint8]
 Finding = tuple[Path, str]
 
 

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from polyclinic.data.case_reading import Mask
-from polyclinic.data.cases import UNLABELLED
 from polyclinic.data.errors import Findings, listed, nearest
 from polyclinic.data.folder import SiteFolder
-from polyclinic.data.seeds import generator
 from polyclinic.data.tasks import Task
+from polyclinic.masks import UNLABELLED, Mask
+from polyclinic.seeds import numpy_generator
 from polyclinic.weak import KINDS, weaken
 
 
@@ -55,4 +54,4 @@ def made_label(mask: Mask, kind: str, task: Task, *, seed: int, site: str, case:
     """
     if (mask == UNLABELLED).all():
         return np.full_like(mask, UNLABELLED)
-    return weaken(mask, kind, generator(seed, "label", kind, site, case), task)
+    return weaken(mask, kind, numpy_generator(seed, "label", kind, site, case), task)

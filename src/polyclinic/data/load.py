@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from polyclinic.config import DataSettings, SiteSettings
-from polyclinic.data.case_reading import Content, Mask, normalisation, read_contents
-from polyclinic.data.cases import UNLABELLED, Cases, SiteData
+from polyclinic.data.case_reading import Content, normalisation, read_contents
+from polyclinic.data.cases import Cases, SiteData
 from polyclinic.data.errors import Findings, refuse
 from polyclinic.data.folder import SiteFolder, read_site
 from polyclinic.data.labels import check_kind, check_labels, made_label
@@ -21,6 +21,7 @@ from polyclinic.data.splits import Splits, splits_of
 from polyclinic.data.splitting import Rule
 from polyclinic.data.synthetic import draw_site
 from polyclinic.data.tasks import Task
+from polyclinic.masks import UNLABELLED, Mask
 
 
 def load_federation(

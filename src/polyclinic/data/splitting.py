@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyclinic.data.folder import CaseFiles
-from polyclinic.data.seeds import generator
 from polyclinic.data.site_files import SPLITS
+from polyclinic.seeds import numpy_generator
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def cut(cases: Sequence[CaseFiles], rule: Rule, site: str) -> list[dict[str, str
     Where cases have a split already, only validation cases are taken, from the train cases.
     Raises ValueError where there are too few patients.
     """
-    rng = generator(rule.seed, "split", site)
+    rng = numpy_generator(rule.seed, "split", site)
     tested = {case.name for case in cases if case.split == "test"}
     if tested:
         return [_validated(cases, tested, rule, rng)]

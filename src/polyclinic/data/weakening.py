@@ -7,12 +7,13 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image
 
-from polyclinic.data.case_reading import Mask, read_content
+from polyclinic.data.case_reading import read_content
 from polyclinic.data.errors import DataError, Findings, listed, nearest, refuse
 from polyclinic.data.folder import CaseFiles, SiteFolder, read_site
 from polyclinic.data.labels import made_label
 from polyclinic.data.sheet import contact_sheet
 from polyclinic.data.tasks import TASKS, Task
+from polyclinic.masks import Mask
 from polyclinic.weak import KINDS
 
 OnCase = Callable[[str, int, int], None]  # the case's name, how many are done, how many there are

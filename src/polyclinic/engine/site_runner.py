@@ -21,7 +21,6 @@ from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Finish, Method, Stage
 from polyclinic.federation.scoring import score
-from polyclinic.federation.seeds import derive
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights, flatten
@@ -29,6 +28,7 @@ from polyclinic.networks import NETWORKS
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, statistics
 from polyclinic.networks.pretrained import load_pretrained
+from polyclinic.seeds import derive
 
 
 @dataclass(frozen=True)

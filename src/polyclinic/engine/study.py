@@ -26,13 +26,14 @@ from polyclinic.engine.loop import Event, Loop, Sites
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.site_runner import Assignment, SiteRunner
 from polyclinic.engine.states import SiteState
-from polyclinic.evaluation import METRICS
+from polyclinic.evaluation import METRICS, Metric
 from polyclinic.federation.server import Server, SiteInfo
 from polyclinic.methods import FINISHING_STEPS, METHODS
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import parameters
 from polyclinic.runs import (
     About,
+    AboutMetric,
     AboutSite,
     AboutTask,
     Finished,
@@ -247,6 +248,7 @@ def about(run: Run, sites: Sequence[AboutSite], runner: SiteRunner, threads: int
         seed=run.seed,
         task=AboutTask(name=task.name, classes=task.classes, regions=dict(task.regions)),
         sites=tuple(sites),
+        metrics={name: about_metric(METRICS[name]) for name in run.study.evaluation.metrics},
         network=run.study.network.name,
         pretrained=runner.pretrained,
         parameters=sum(runner.weights[name].numel() for name in names),
@@ -258,6 +260,11 @@ def about(run: Run, sites: Sequence[AboutSite], runner: SiteRunner, threads: int
             **{name: version(name) for name in ("polyclinic", "torch", "numpy", "numba")},
         },
     )
+
+
+def about_metric(metric: Metric) -> AboutMetric:
+    """What the run folder says of a metric."""
+    return AboutMetric(**{key: getattr(metric, key) for key in AboutMetric.model_fields})
 
 
 def device_of(name: str) -> str:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from polyclinic.losses.checks import map_mistakes, pixel_mistakes, refuse
-from polyclinic.losses.supervised import UNLABELLED, partial_cross_entropy, soft_dice
+from polyclinic.losses.supervised import partial_cross_entropy, soft_dice
+from polyclinic.masks import UNLABELLED
 from polyclinic.networks.contract import likeliest
 
 LOW, HIGH = 0.7, 1.0  # the first prediction's share, drawn anew for each batch

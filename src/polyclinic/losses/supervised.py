@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from polyclinic.masks import UNLABELLED
+
 KINDS = ("ce", "dice", "ce+dice")
-UNLABELLED = 255
 SMOOTH = 1e-5
 
 

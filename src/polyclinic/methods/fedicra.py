@@ -10,13 +10,14 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import l1_loss, mse_loss
 
-from polyclinic.data.cases import UNLABELLED, Batch
+from polyclinic.data.cases import Batch
 from polyclinic.data.field_of_view import in_view
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, plain_loss
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.losses import Window, gated_crf, segmentation_loss, tree_energy
+from polyclinic.masks import UNLABELLED
 from polyclinic.methods.learned_mixing import Mixing, MixingLoss, Uses, receive_mixed
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.gated_segmenter import GatedSegmenter, Sight

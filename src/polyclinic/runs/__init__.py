@@ -6,6 +6,7 @@ from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, RunFolder
 from polyclinic.runs.names import find_runs, run_path, slug
 from polyclinic.runs.records import (
     About,
+    AboutMetric,
     AboutSite,
     AboutTask,
     AttentionPicture,
@@ -22,6 +23,7 @@ __all__ = [
     "CONTOUR_COLOURS",
     "RANKS",
     "About",
+    "AboutMetric",
     "AboutSite",
     "AboutTask",
     "AttentionPicture",

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 import numpy as np
 
+from polyclinic.masks import UNLABELLED, Mask
 from polyclinic.weak.blocks import blocks
 from polyclinic.weak.boxed import as_blocks, as_scribbles, boxed, filled
 from polyclinic.weak.boxes import Box, Shape
@@ -16,9 +17,9 @@ from polyclinic.weak.kind import Kind
 from polyclinic.weak.points import points
 from polyclinic.weak.released import PRESETS
 from polyclinic.weak.scribbles import ragged_scribbles, scribbles
-from polyclinic.weak.style import UNLABELLED, Mask, TaskLike, present, style_of
+from polyclinic.weak.style import TaskLike, present, style_of
 
-__all__ = ["KINDS", "PRESETS", "UNLABELLED", "Box", "Kind", "label_boxes", "weaken"]
+__all__ = ["KINDS", "PRESETS", "Box", "Kind", "label_boxes", "weaken"]
 
 KINDS: dict[str, Kind] = {
     "point": Kind(points, "four dabs inside an object and four around it", "8 clicks"),

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from polyclinic.masks import UNLABELLED, Mask
 from polyclinic.weak.boxes import Box, Shape, find_boxes
 from polyclinic.weak.kind import Convert, Kind
 from polyclinic.weak.scribbles import scribbles
-from polyclinic.weak.style import UNLABELLED, Mask, Region, Style
+from polyclinic.weak.style import Region, Style
 
 THIRD = 1 / 3
 

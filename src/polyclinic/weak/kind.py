@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyclinic.masks import Mask
 from polyclinic.weak.boxes import Box, Shape
-from polyclinic.weak.style import Mask, Style
+from polyclinic.weak.style import Style
 
 Draw = Callable[[Mask, np.random.Generator, Style], Mask]
 Convert = Callable[[Sequence[Box], Shape, np.random.Generator, Style], Mask]

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from polyclinic.masks import UNLABELLED, Mask
 from polyclinic.weak.depth import Window, parts
-from polyclinic.weak.style import UNLABELLED, Mask, Region, Style, foreground, side_of
+from polyclinic.weak.style import Region, Style, foreground, side_of
 
 Bounds = NDArray[np.float64]  # top, bottom, left, right: the first and last rows and columns
 Place = tuple[int, int]  # row and column

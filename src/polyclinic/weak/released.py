@@ -11,8 +11,9 @@ from functools import partial
 import numpy as np
 from scipy import ndimage
 
+from polyclinic.masks import UNLABELLED, Mask
 from polyclinic.weak.points import draw_dab
-from polyclinic.weak.style import UNLABELLED, Mask, Region
+from polyclinic.weak.style import Region
 
 Span = tuple[int, int]  # first and last row, or column
 Line = tuple[int, int, int]  # the rows, or columns, of the first, the last and the middle dabs

@@ -3,11 +3,12 @@
 import numpy as np
 from scipy import ndimage
 
+from polyclinic.masks import UNLABELLED, Mask
 from polyclinic.weak.boxes import find_boxes
 from polyclinic.weak.depth import depth, parts, without_holes
 from polyclinic.weak.distance import Depth
 from polyclinic.weak.hand import Hand, Level
-from polyclinic.weak.style import UNLABELLED, Mask, Region, Style, foreground, side_of
+from polyclinic.weak.style import Region, Style, foreground, side_of
 
 HALF = np.float32(0.5)
 DEEPEST = 0.42  # of the way from an object's edge to its middle
