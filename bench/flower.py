@@ -15,11 +15,12 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from demo.drawn_sites import write_drawn_site
+
 from bench import Ratio
 from bench.ray_side import simulated
 from polyclinic.config import Study, load_study
 from polyclinic.config.node_file import load_node_file
-from polyclinic.data.drawing import write_drawn_site
 from polyclinic.engine.flower.hosting import travelling
 from polyclinic.engine.flower.payload import Payload
 from polyclinic.engine.flower.processes import free_port, socket_path

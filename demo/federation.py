@@ -12,8 +12,8 @@ import sysconfig
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from demo.drawn_sites import write_drawn_site
 from polyclinic.config import load_study
-from polyclinic.data.drawing import write_drawn_site
 from polyclinic.engine.flower.processes import free_port
 from polyclinic.engine.study import TABLES, task_of
 

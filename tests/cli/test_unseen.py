@@ -1,8 +1,8 @@
 import pytest
+from demo.drawn_sites import write_drawn_site
 from typer.testing import CliRunner
 
 from polyclinic.cli import app
-from polyclinic.data.drawing import write_drawn_site
 from polyclinic.data.synthetic import federation as synthetic
 
 

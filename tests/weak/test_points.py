@@ -72,7 +72,7 @@ def test_points_beyond_the_border_are_left_out():
 )
 def test_dabs_are_cut_at_the_border(place, pixels):
     label = np.full((11, 12), UNLABELLED, np.uint8)
-    draw_dab(label, place, 2, 1)
+    draw_dab(label, place, 2, 1, np.ones(label.shape, bool))
 
     assert (label == 1).sum() == pixels
 

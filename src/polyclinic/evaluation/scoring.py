@@ -29,13 +29,17 @@ class ScoringError(ValueError):
 
 
 def all_metrics(
-    predicted: ArrayLike, true: ArrayLike, spacing: Spacing = 1.0, names: Sequence[str] = ()
+    predicted: ArrayLike,
+    true: ArrayLike,
+    spacing: Spacing = 1.0,
+    names: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """These metrics of one pair of masks, all of the table without names, sharing what they can."""
+    """These metrics of one pair of masks, by default all, sharing what they can."""
+    names = list(METRICS) if names is None else names
     if errors := unknown_metrics(names):
         raise ValueError("; ".join(errors))
     pair = MaskPair(predicted, true, spacing)
-    return {name: METRICS[name].of(pair) for name in names or METRICS}
+    return {name: METRICS[name].of(pair) for name in names}
 
 
 def score_cases(
@@ -54,11 +58,12 @@ def score_cases(
         raise ScoringError("these cases cannot be scored: " + "; ".join(errors))
     # No threads: a case takes about a millisecond, too little to win by handing it over.
     return [
-        ScoreRow(name, region, metric, METRICS[metric].of(pair))
+        ScoreRow(name, region, metric, value)
         for name, first, second, sizes in zip(names, predicted, true, spacing, strict=True)
         for region, classes in regions.items()
-        for pair in (MaskPair(union(first, classes), union(second, classes), sizes),)
-        for metric in metrics
+        for metric, value in all_metrics(
+            union(first, classes), union(second, classes), sizes, metrics
+        ).items()
     ]
 
 

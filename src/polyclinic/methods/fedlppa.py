@@ -31,7 +31,9 @@ from polyclinic.networks.attention import Attention, ChannelWeights
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, parameters, under
 from polyclinic.networks.prompted_segmenter import Gate, PromptedSegmenter
-from polyclinic.networks.prompts import SPARSITIES, SPARSITY_OF_KIND, Prompts
+from polyclinic.networks.prompts import Prompts
+from polyclinic.weak import sparsity_of
+from polyclinic.weak.kind import SPARSITIES
 
 Weight = Annotated[float, Field(ge=0)]
 UNIVERSAL, ROWS = "prompts.universal", "prompts.sites"
@@ -181,7 +183,7 @@ class FedLPPA(Method):
 
 def whose_prompts(site: Site) -> dict[str, Tensor]:
     """Which of the prompts are the site's: its own place, and how sparse its labels are."""
-    kind = SPARSITIES.index(SPARSITY_OF_KIND[site.info.kind])
+    kind = SPARSITIES.index(sparsity_of(site.info.kind))
     return {
         PLACE: torch.eye(len(site.sites))[site.info.index],
         SPARSITY: torch.eye(len(SPARSITIES))[kind],

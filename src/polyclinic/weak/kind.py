@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -13,6 +14,10 @@ Draw = Callable[[Mask, np.random.Generator, Style], Mask]
 Convert = Callable[[Sequence[Box], Shape, np.random.Generator, Style], Mask]
 
 
+Sparsity = Literal["sparse", "medium", "dense"]  # how much of an image is labelled
+SPARSITIES: tuple[Sparsity, ...] = get_args(Sparsity)
+
+
 @dataclass(frozen=True)
 class Kind:
     """A way to label: how to make it from a mask, what it looks like, what it costs to draw."""
@@ -20,4 +25,5 @@ class Kind:
     draw: Draw
     summary: str
     cost: str  # an annotator's work for one object and its background
+    sparsity: Sparsity = "medium"
     convert: Convert | None = None  # how to make it from boxes, where boxes are enough
