@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 from polyclinic.cli import ENVIRONMENT
 
@@ -23,3 +24,17 @@ def _one_thread():
 def federation(tmp_path):
     """A function that makes small synthetic federations to run methods on."""
     return lambda **settings: Federation(tmp_path, **settings)
+
+
+@pytest.fixture
+def real(tmp_path):
+    """Links to the real data as published, without splits that somebody keeps in its folders."""
+    if not os.environ.get("POLYCLINIC_REAL_DATA"):
+        pytest.skip("POLYCLINIC_REAL_DATA names no folder of real data")
+    root = Path(os.environ["POLYCLINIC_REAL_DATA"]).resolve()
+    for entry in root.glob("*/*/*"):
+        if not entry.name.startswith(("splits", "folds-")):
+            linked = tmp_path / "real" / entry.relative_to(root)
+            linked.parent.mkdir(parents=True, exist_ok=True)
+            linked.symlink_to(entry)
+    return tmp_path / "real"

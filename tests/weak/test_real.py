@@ -1,8 +1,6 @@
 """Labels made here against the published ones of the same masks, where the real data is."""
 
-import os
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,13 +23,6 @@ PLACES = [
     for kind in KINDS
     if (task, kind) != ("fundus", "box-block")
 ]
-
-
-@pytest.fixture
-def real():
-    if not os.environ.get("POLYCLINIC_REAL_DATA"):
-        pytest.skip("POLYCLINIC_REAL_DATA names no folder of real data")
-    return Path(os.environ["POLYCLINIC_REAL_DATA"])
 
 
 @cache

@@ -185,6 +185,31 @@ def check(
         sys.exit(2)
 
 
+@data_app.command()
+def split(
+    folder: Annotated[Path, typer.Argument(help="A site folder, or a folder of them.")],
+    ratio: Annotated[
+        tuple[float, float, float], typer.Option(help="The shares of train, val and test.")
+    ] = (0.7, 0.1, 0.2),
+    folds: Annotated[int, typer.Option(min=0, help="Cut this many folds instead.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the cut.")] = 0,
+) -> None:
+    """Cut the cases of sites into train, val and test, and write that into the sites' folders."""
+    from pydantic import ValidationError
+
+    from polyclinic.config import DataSettings
+    from polyclinic.data.splits import write_splits
+    from polyclinic.data.splitting import SplitRule
+
+    try:
+        checked = DataSettings(split=ratio, folds=folds)
+    except ValidationError as error:
+        told = (f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
+        raise ValueError("; ".join(told)) from error
+    for file in write_splits(folder, SplitRule(checked.split, checked.folds, seed=seed)):
+        typer.echo(str(file))
+
+
 @data_app.command("import")
 def import_(
     source: Annotated[Path, typer.Argument(help="Folders of sites in a readable layout.")],

@@ -29,14 +29,14 @@ def unseen(
     from polyclinic.data.load import load_federation
     from polyclinic.engine.study import device_of, task_of
     from polyclinic.engine.unseen import finished_run, try_models
-    from polyclinic.runs import RunFolder, find_runs
+    from polyclinic.runs import SPLITS, RunFolder, find_runs
 
     for path in find_runs(paths):
         folder = RunFolder(path)
         study = finished_run(folder).study
         place = SiteSettings(name=site.name, folder=site.resolve())
         (data,) = load_federation(
-            task_of(study), study.data, [place], splits_folder=path.parents[1] / "splits"
+            task_of(study), study.data, [place], splits_folder=path.parents[2] / SPLITS
         )
         device = torch.device(device_of(study.engine.device))
         rows = try_models(folder, data, device, iterations=iterations)

@@ -18,7 +18,7 @@ from polyclinic.data.readers import Array
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.sources import Place, places
 from polyclinic.data.splits import Splits, splits_of
-from polyclinic.data.splitting import Rule
+from polyclinic.data.splitting import SplitRule
 from polyclinic.data.synthetic import draw_site
 from polyclinic.data.tasks import Task
 from polyclinic.masks import UNLABELLED, Mask
@@ -35,8 +35,8 @@ def load_federation(
     """The sites that the study lists, or all of its source, where a site.toml names its labels.
 
     With `labels` all of them train on these, whatever their own kind.
-    Raises a DataError with every mistake of every site. A split is cut and written only where there
-    is none yet: into the site's folder, or below `splits_folder` where that must not be written to.
+    Raises a DataError with every mistake of every site. A split is cut only where there is none
+    yet, and kept in `splits_folder`; the sites' folders are only read.
     """
     loaded = [
         _read(place.folder, place, task, data, splits_folder)
@@ -98,7 +98,7 @@ def _read(
     splits = Splits({})
     # With cases missing, what would be said about the split is only confusing.
     if not site.mistakes:
-        rule = Rule(data.split, data.folds, data.fold, data.seed)
+        rule = SplitRule(data.split, data.folds, data.fold, data.seed)
         splits = splits_of(site, rule, splits_folder, mistakes)
         check_labels(site, kind, splits.of, mistakes)
     contents = read_contents(site.cases, task, (kind,), resolution=task.resolution)

@@ -32,6 +32,7 @@ from polyclinic.methods import FINISHING_STEPS, METHODS
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import parameters
 from polyclinic.runs import (
+    SPLITS,
     About,
     AboutMetric,
     AboutSite,
@@ -43,7 +44,6 @@ from polyclinic.runs import (
     RunFolder,
     Score,
     run_path,
-    slug,
 )
 from polyclinic.weak import KINDS
 
@@ -95,7 +95,7 @@ def run_study(
     if not fresh:
         refuse_mistaken_runs(runs, resume=resume)
     data = {
-        labels: load_data(study, labels, splits_folder=root / slug(study.name) / "splits")
+        labels: load_data(study, labels, splits_folder=root / SPLITS)
         for labels in dict.fromkeys(choice.labels for choice in study.method)
     }
     do_runs(runs, lambda run: perform(run, data[run.choice.labels]), fresh=fresh, watch=watch)

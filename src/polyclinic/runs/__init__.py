@@ -3,7 +3,7 @@
 from polyclinic.runs.embeddings import Embedded, Moment, read_embeddings, write_embeddings
 from polyclinic.runs.files import RunError, clear_errors, replacing, write_atomic
 from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, RunFolder
-from polyclinic.runs.names import find_runs, run_path, slug
+from polyclinic.runs.names import SPLITS, find_runs, run_path, slug
 from polyclinic.runs.records import (
     About,
     AboutMetric,
@@ -22,6 +22,7 @@ from polyclinic.runs.records import (
 __all__ = [
     "CONTOUR_COLOURS",
     "RANKS",
+    "SPLITS",
     "About",
     "AboutMetric",
     "AboutSite",
