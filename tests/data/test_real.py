@@ -3,9 +3,9 @@
 import pytest
 
 from polyclinic.config import DataSettings, SiteSettings
+from polyclinic.data.contact_sheet import contact_sheet
 from polyclinic.data.folder import find_sites, read_site
 from polyclinic.data.load import load_federation
-from polyclinic.data.sheet import contact_sheet
 from polyclinic.data.tasks import TASKS
 from polyclinic.masks import UNLABELLED
 

@@ -3,7 +3,7 @@ from hypothesis import assume, given
 from scipy import ndimage
 
 from polyclinic.masks import UNLABELLED
-from polyclinic.weak.boxed import as_blocks, as_scribbles, filled
+from polyclinic.weak.box_kinds import as_blocks, as_scribbles, filled
 from polyclinic.weak.boxes import Box, find_boxes
 from polyclinic.weak.style import PLAIN, style_of
 from tests.weak.masks import disc_and_cup, nasty_masks

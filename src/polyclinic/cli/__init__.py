@@ -175,7 +175,7 @@ def check(
     """Check every file of every site; print a summary and draw a contact sheet."""
     from polyclinic.cli.terminal_tables import show_check
     from polyclinic.data.check import check_folder
-    from polyclinic.data.sheet import contact_sheet
+    from polyclinic.data.contact_sheet import contact_sheet
 
     summary = check_folder(folder, _task(task) if task else None)
     show_check(summary)
@@ -217,7 +217,7 @@ def import_(
     task: Annotated[str, typer.Option("--task", help="The task they are for.")],
 ) -> None:
     """Copy sites from another layout into site folders."""
-    from polyclinic.data.imports import import_folder
+    from polyclinic.data.importing import import_folder
 
     for site in import_folder(source, destination, _task(task)):
         typer.echo(str(site))

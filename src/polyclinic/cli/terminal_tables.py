@@ -25,7 +25,7 @@ def show_summary(paths: Sequence[Path]) -> None:
 
 
 def show_check(summary: Summary) -> None:
-    """What a folder of sites holds, and what is wrong or odd about it."""
+    """What a folder of sites holds, and its errors and warnings."""
     table = Table(title=f"{summary.task.name}, sites: {len(summary.sites)}")
     for heading in ("site", "cases", "patients", "train/val/test", "size", "classes", "labels"):
         table.add_column(heading)
@@ -38,7 +38,7 @@ def show_check(summary: Summary) -> None:
         table.add_row(site.name, *map(str, cells), shares, kinds)
     CONSOLE.print(table)
     for warning in summary.warnings:
-        CONSOLE.print(f"odd: {warning}", style="yellow", markup=False, highlight=False)
+        CONSOLE.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
     for mistake in summary.mistakes:
-        CONSOLE.print(f"wrong: {mistake}", style="red", markup=False, highlight=False)
-    CONSOLE.print(f"mistakes: {len(summary.mistakes)}, oddities: {len(summary.warnings)}")
+        CONSOLE.print(f"error: {mistake}", style="red", markup=False, highlight=False)
+    CONSOLE.print(f"errors: {len(summary.mistakes)}, warnings: {len(summary.warnings)}")

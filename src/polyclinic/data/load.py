@@ -16,7 +16,7 @@ from polyclinic.data.folder import SiteFolder, read_site
 from polyclinic.data.labels import check_kind, check_labels, made_label
 from polyclinic.data.readers import Array
 from polyclinic.data.site_files import SPLITS
-from polyclinic.data.sources import Place, places
+from polyclinic.data.sources import Source, sources_of
 from polyclinic.data.splits import Splits, splits_of
 from polyclinic.data.splitting import SplitRule
 from polyclinic.data.synthetic import draw_site
@@ -39,10 +39,10 @@ def load_federation(
     yet, and kept in `splits_folder`; the sites' folders are only read.
     """
     loaded = [
-        _read(place.folder, place, task, data, splits_folder)
-        if place.folder
-        else _draw(place, task, data)
-        for place in places(task, data, sites, labels)
+        _read(source.folder, source, task, data, splits_folder)
+        if source.folder
+        else _draw(source, task, data)
+        for source in sources_of(task, data, sites, labels)
     ]
     names = Counter(site.name for site in loaded)
     twice = [
@@ -74,8 +74,8 @@ class _Loaded:
     made: bool  # its labels are made from its masks, because it has none of this kind
 
 
-def _draw(place: Place, task: Task, data: DataSettings) -> _Loaded:
-    name, kind = place.name or "", place.kind or "mask"
+def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
+    name, kind = source.name or "", source.kind or "mask"
     mistakes = Findings(name, Path())
     check_kind(kind, ("mask",), mistakes)
     if data.folds:
@@ -87,14 +87,14 @@ def _draw(place: Place, task: Task, data: DataSettings) -> _Loaded:
 
 
 def _read(
-    folder: Path, place: Place, task: Task, data: DataSettings, splits_folder: Path | None
+    folder: Path, source: Source, task: Task, data: DataSettings, splits_folder: Path | None
 ) -> _Loaded:
-    site = read_site(folder, place.name)
-    kind = place.kind or site.about.labels or "mask"
+    site = read_site(folder, source.name)
+    kind = source.kind or site.toml.labels or "mask"
     mistakes = Findings(site.name, folder)
     mistakes.lines += site.mistakes
-    if site.about.task not in (None, task.name):
-        mistakes.add(f"is for the task {site.about.task}, the study for {task.name}")
+    if site.toml.task not in (None, task.name):
+        mistakes.add(f"is for the task {site.toml.task}, the study for {task.name}")
     splits = Splits({})
     # With cases missing, what would be said about the split is only confusing.
     if not site.mistakes:
@@ -124,8 +124,8 @@ def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings
 
 def _case(content: Content, image: Array, kind: str, site: SiteFolder, task: Task) -> _Case:
     spacing = (1.0, 1.0)
-    if site.about.spacing:
-        (high, wide), (rows, columns) = content.size, site.about.spacing
+    if site.toml.spacing:
+        (high, wide), (rows, columns) = content.size, site.toml.spacing
         spacing = (rows * high / task.resolution, columns * wide / task.resolution)
     own = content.labels.get(kind)
     return _Case(content.case.name, content.case.patient, image, content.mask, own, spacing)

@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 
 from polyclinic.data.case_reading import read_content
+from polyclinic.data.contact_sheet import contact_sheet
 from polyclinic.data.errors import DataError, Findings, listed, nearest, refuse
 from polyclinic.data.folder import CaseFiles, SiteFolder, read_site
 from polyclinic.data.labels import made_label
-from polyclinic.data.sheet import contact_sheet
 from polyclinic.data.tasks import TASKS, Task
 from polyclinic.masks import Mask
 from polyclinic.weak import KINDS
@@ -54,14 +54,14 @@ def weaken_site(
 
 
 def _named_task(site: SiteFolder) -> Task:
-    if site.about.task is None:
+    if site.toml.task is None:
         names = ", ".join(TASKS)
         raise DataError([f"say for which task to make labels ({names}): no site.toml names one"])
-    return TASKS[site.about.task]
+    return TASKS[site.toml.task]
 
 
 def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseFiles, Mask]]:
-    """The masks of all cases that have one; everything that is wrong raises at once."""
+    """The masks of all cases that have one; all errors raise at once."""
     mistakes = Findings(site.name, site.folder)
     mistakes.lines += site.mistakes
     if kind not in KINDS:

@@ -12,7 +12,7 @@ SMOOTH = 1e-5
 
 
 class LabelError(ValueError):
-    """A label of the wrong shape, or with a class that the network does not have."""
+    """A label of another shape, or with a class that the network does not have."""
 
 
 def soft_dice(probabilities: Tensor, target: Tensor) -> Tensor:

@@ -13,12 +13,11 @@ from torch import Tensor
 from polyclinic.data.cases import Batch
 from polyclinic.data.field_of_view import in_view
 from polyclinic.federation.message import Message
-from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server, SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
 from polyclinic.losses import Window, gated_crf, pseudo_dice, segmentation_loss
-from polyclinic.methods.learned_mixing import Mixing, MixingLoss, Uses, receive_mixed
+from polyclinic.methods.learned_mixing import BlendingMethod, Mixing, receive_mixed
 from polyclinic.methods.second_decoder import (
     SECOND,
     Strategy,
@@ -41,7 +40,7 @@ PLACE, SPARSITY = "prompts.place", "prompts.sparsity"
 
 
 @dataclass(frozen=True)
-class FedLPPA(Method):
+class FedLPPA(BlendingMethod):
     """FedAvg with prompts, and with pseudo labels from a second decoder made for each site.
 
     Pseudo labels and gated CRF stand in for labels that are not there: a site with full masks
@@ -59,12 +58,10 @@ class FedLPPA(Method):
     second_decoder: Strategy = "aggregated"
     learned_aggregation: bool = True
     mixing: Mixing = field(default_factory=lambda: Mixing(iterations=2))
-    mixing_loss: MixingLoss = "full"
     pseudo_labels: Weight = 0.5
     least_share: Annotated[float, Field(ge=0, le=1)] = 0.7
     crf: Weight = 0.0
     crf_window: Window = field(default_factory=Window)
-    uses: Uses = "blended"
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with prompts, a gate at its head and a second decoder."""
@@ -91,10 +88,6 @@ class FedLPPA(Method):
     def server_made(self, net: Segmenter) -> Names:
         """The second decoder."""
         return under(net, SECOND) if self.second_decoder != "none" else frozenset()
-
-    def keeps(self, net: Segmenter) -> Names:
-        """What will be blended with the next weights received; all, where it is used as trained."""
-        return everything(net) if self.uses == "trained" else self.blended(net)
 
     def blended(self, net: Segmenter) -> Names:
         """Both decoders with their heads, and the gate of the main one."""
@@ -144,12 +137,6 @@ class FedLPPA(Method):
         loss = self.loss if self.mixing_loss == "full" else self.supervised
         mixing = self.mixing if self.learned_aggregation else None
         receive_mixed(site, self.blended(site.net), loss, mixing)
-
-    def finalize(self, site: Site) -> Message:
-        """Use the model as the site trained it, or blend once more."""
-        if site.first or self.uses == "blended":
-            self.receive(site)
-        return Message()
 
     def loss(self, site: Site, batch: Batch) -> Tensor:
         """Labels, and what stands in for them: pseudo labels of both decoders, gated CRF."""

@@ -84,9 +84,9 @@ def _title(net: nn.Module) -> str:
     return f"network '{getattr(net, 'name', type(net).__name__)}'"
 
 
-def _nearest(wrong: str, known: Iterable[str]) -> str:
+def _nearest(name: str, known: Iterable[str]) -> str:
     choices = list(known)
-    near = get_close_matches(wrong, choices, n=1)
+    near = get_close_matches(name, choices, n=1)
     if near:
         return f"; did you mean '{near[0]}'?"
     return f"; it has {', '.join(sorted(choices))}" if len(choices) <= 12 else ""

@@ -10,11 +10,11 @@ import numpy as np
 
 from polyclinic.masks import UNLABELLED, Mask
 from polyclinic.weak.blocks import blocks
-from polyclinic.weak.boxed import as_blocks, as_scribbles, boxed, filled
+from polyclinic.weak.box_kinds import as_blocks, as_scribbles, box_kind, filled
 from polyclinic.weak.boxes import Box, Shape
-from polyclinic.weak.depth import deepest
 from polyclinic.weak.kind import Kind, Sparsity
 from polyclinic.weak.points import points
+from polyclinic.weak.regions import deepest
 from polyclinic.weak.scribbles import ragged_scribbles, scribbles
 from polyclinic.weak.style import TaskLike, present, style_of
 
@@ -25,13 +25,13 @@ KINDS: dict[str, Kind] = {
     "scribble": Kind(scribbles, "a stroke inside an object and one around it", "2 strokes"),
     "scribble2": Kind(ragged_scribbles, "the same in a ragged, broken line", "2 quick strokes"),
     "block": Kind(blocks, "all but a wide seam along the outline", "2 rough outlines", "dense"),
-    "box": boxed(filled, "an upright box, filled, on background"),
-    "rotated-box": boxed(filled, "the tightest of all turned boxes, filled", turned=True),
-    "box-block": boxed(as_blocks, "a box's central third, and background well off the box"),
-    "box-scribble": boxed(
+    "box": box_kind(filled, "an upright box, filled, on background"),
+    "rotated-box": box_kind(filled, "the tightest of all turned boxes, filled", turned=True),
+    "box-block": box_kind(as_blocks, "a box's central third, and background well off the box"),
+    "box-scribble": box_kind(
         as_scribbles, "scribbles as in the ellipse that a box holds", sparsity="medium"
     ),
-    "rotated-box-block": boxed(as_blocks, "the same as box-block in a turned box", turned=True),
+    "rotated-box-block": box_kind(as_blocks, "the same as box-block in a turned box", turned=True),
 }
 
 

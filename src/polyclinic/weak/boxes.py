@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
 from polyclinic.masks import Mask
-from polyclinic.weak.depth import Window, parts
+from polyclinic.weak.regions import Window, parts
 from polyclinic.weak.style import Region, Style, foreground
 
 Shape = tuple[int, ...]

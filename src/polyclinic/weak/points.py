@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyclinic.masks import UNLABELLED, Mask
-from polyclinic.weak.depth import Window, parts
+from polyclinic.weak.regions import Window, parts
 from polyclinic.weak.style import Region, Style, foreground, side_of
 
 Bounds = NDArray[np.float64]  # top, bottom, left, right: the first and last rows and columns

@@ -39,14 +39,14 @@ def read_boxes(path: Path, size: Size, task: Task) -> list[Box]:
     if set(header) - {"angle"} != set(COLUMNS):
         found = ", ".join(header) or "nothing"
         raise UnreadableError(f"columns are {', '.join(COLUMNS)} and maybe angle; found {found}")
-    boxes, wrong = [], []
+    boxes, errors = [], []
     for number, row in enumerate(rows, 1):
         try:
             boxes.append(_box(row, size, task))
         except ValueError as error:
-            wrong.append(f"box {number} {error}")
-    if wrong:
-        raise UnreadableError("; ".join(wrong))
+            errors.append(f"box {number} {error}")
+    if errors:
+        raise UnreadableError("; ".join(errors))
     return boxes
 
 

@@ -13,7 +13,7 @@ from polyclinic.weak.style import Region, Style
 THIRD = 1 / 3
 
 
-def boxed(
+def box_kind(
     convert: Convert, summary: str, *, turned: bool = False, sparsity: Sparsity = "dense"
 ) -> Kind:
     """The kind that finds a mask's boxes, upright or turned, and converts them."""
