@@ -15,12 +15,13 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from demo.drawn_sites import write_drawn_site
+
 from bench import Ratio
 from bench.ray_side import simulated
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import Study, load_study
 from polyclinic.config.node_file import load_node_file
-from polyclinic.data.drawing import write_drawn_site
 from polyclinic.engine.flower.engine import travelling
 from polyclinic.engine.flower.processes import free_port, socket_path
 from polyclinic.engine.flower.protocol import GreetingRequest, requesting

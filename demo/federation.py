@@ -12,9 +12,9 @@ import sysconfig
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from demo.drawn_sites import write_drawn_site
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
-from polyclinic.data.drawing import write_drawn_site
 from polyclinic.engine.flower.processes import free_port
 
 POLYCLINIC = str(Path(sysconfig.get_path("scripts")) / "polyclinic")

@@ -1,5 +1,6 @@
 import os
 import sys
+from pathlib import Path
 
 from polyclinic.cli import ENVIRONMENT
 
@@ -40,3 +41,17 @@ def forgotten(monkeypatch):
 def package(tmp_path, monkeypatch, forgotten):
     """An installed package that offers something for every table."""
     monkeypatch.syspath_prepend(write_package(tmp_path / "packages"))
+
+
+@pytest.fixture
+def real(tmp_path):
+    """Links to the real data as published, without splits that somebody keeps in its folders."""
+    if not os.environ.get("POLYCLINIC_REAL_DATA"):
+        pytest.skip("POLYCLINIC_REAL_DATA names no folder of real data")
+    root = Path(os.environ["POLYCLINIC_REAL_DATA"]).resolve()
+    for entry in root.glob("*/*/*"):
+        if not entry.name.startswith(("splits", "folds-")):
+            linked = tmp_path / "real" / entry.relative_to(root)
+            linked.parent.mkdir(parents=True, exist_ok=True)
+            linked.symlink_to(entry)
+    return tmp_path / "real"

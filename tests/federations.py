@@ -22,6 +22,7 @@ from polyclinic.engine.run import Run, assignment_of, runs_of, site_info
 from polyclinic.engine.site_runner import Assignment
 from polyclinic.engine.study import carry_out, run_study
 from polyclinic.engine.tensors import load_tensors
+from polyclinic.runs import SPLITS
 
 NEEDS = {
     "feddp": ("network.name=pvt_fpn", "method.calibration.iterations=2"),
@@ -96,7 +97,7 @@ def perform(run: Run, data: Sequence[SiteData]) -> Iterator[Event]:
 
 def run_locally(study: Study, root: Path, **how) -> list[Run]:
     """All runs of a study on this machine."""
-    return run_study(study, root, LocalEngine(root / "splits"), **how)
+    return run_study(study, root, LocalEngine(root / SPLITS), **how)
 
 
 def assign(run: Run, data: Sequence[SiteData]) -> Assignment:

@@ -10,7 +10,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from polyclinic.data.synthetic import draw_site, federation
 from polyclinic.data.tasks import TASKS
-from polyclinic.weak import KINDS, UNLABELLED, weaken
+from polyclinic.masks import UNLABELLED
+from polyclinic.weak import KINDS, weaken
 
 HERE = Path(__file__).parent
 TILE, GAP, LINE = 112, 4, 15  # pixels

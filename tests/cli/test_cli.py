@@ -221,3 +221,15 @@ def test_sites_are_imported_into_site_folders(polyclinic, site, tmp_path):
 def test_help_does_not_wait_for_torch():
     code = "import sys, polyclinic.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_split_is_written_into_the_sites_folders_when_asked(polyclinic, site):
+    (site / "cases.csv").unlink(missing_ok=True)
+    code, out, _ = polyclinic("data", "split", site.parent, "--ratio", 0.5, 0.25, 0.25)
+    assert code == 0
+    assert str(site / "splits.csv") in out
+    assert "ratio 0.5 0.25 0.25; seed 0" in (site / "splits.csv").read_text()
+    code, _, err = polyclinic("data", "split", site.parent)
+    assert (code, "delete it to cut anew" in err) == (2, True)
+    code, _, err = polyclinic("data", "split", site.parent, "--ratio", 0.5, 0.25, 0.5)
+    assert (code, "must sum to 1" in err) == (2, True)

@@ -1,8 +1,8 @@
 import pytest
+from demo.drawn_sites import write_drawn_site
 from typer.testing import CliRunner
 
 from polyclinic.cli import app
-from polyclinic.data.drawing import write_drawn_site
 from polyclinic.data.synthetic import federation as synthetic
 
 
@@ -19,6 +19,6 @@ def test_models_of_runs_are_tried_on_a_site_folder(federation, strange_folder):
         app, ["unseen", str(strange_folder), str(done.folder.path), "--iterations", "1"]
     )
     assert told.exit_code == 0, told.output
-    for word in ("FedRep, seed 0", strange_folder.name, "ensemble", "tuned here", "dice"):
+    for word in ("FedRep, seed 0", strange_folder.name, "ensemble", "tuned here", "Dice"):
         assert word in told.output
     assert (done.folder.path / f"unseen-{strange_folder.name}.csv").exists()

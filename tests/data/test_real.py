@@ -1,26 +1,16 @@
 """The four real tasks, where the folder in POLYCLINIC_REAL_DATA has them."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from polyclinic.config import DataSettings, SiteSettings
-from polyclinic.data.cases import UNLABELLED
+from polyclinic.data.contact_sheet import contact_sheet
 from polyclinic.data.folder import find_sites, read_site
 from polyclinic.data.load import load_federation
-from polyclinic.data.sheet import contact_sheet
 from polyclinic.data.tasks import TASKS
+from polyclinic.masks import UNLABELLED
 
 FOLDERS = {"octa": "faz", "fundus": "odoc", "polyp": "polyp", "prostate": "prostate"}
 SMALLEST = {"octa": "rose", "fundus": "drishti-gs", "polyp": "etis-larib", "prostate": "prostatex"}
-
-
-@pytest.fixture
-def real():
-    if not os.environ.get("POLYCLINIC_REAL_DATA"):
-        pytest.skip("POLYCLINIC_REAL_DATA names no folder of real data")
-    return Path(os.environ["POLYCLINIC_REAL_DATA"])
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -33,10 +23,15 @@ def test_every_real_site_is_found_without_mistakes(real, name):
         assert {case.split for case in site.cases} == {"train", "test"}
 
 
+def everything_in(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_a_real_site_is_loaded_with_validation_cut_from_train(real, name, tmp_path):
     task = TASKS[name].with_resolution(64)
     folder = real / FOLDERS[name] / SMALLEST[name]
+    before = everything_in(folder)
     given = {case.name: case for case in read_site(folder).cases}
     settings = DataSettings(source=str(real / FOLDERS[name]))
     sites = [SiteSettings(name=SMALLEST[name])]
@@ -49,8 +44,7 @@ def test_a_real_site_is_loaded_with_validation_cut_from_train(real, name, tmp_pa
     assert len(site.train) + len(site.val) + len(site.test) == len(given)
     assert len(site.val) >= 1
     assert again.val.names == site.val.names
-    assert (tmp_path / SMALLEST[name] / "splits.csv").is_file()
-    assert not (folder / "splits.csv").exists()
+    assert everything_in(folder) == before
     assert site.train.masks.max() == len(task.classes) - 1
     assert site.train.images.shape[1:] == (task.channels, 64, 64)
 

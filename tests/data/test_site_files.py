@@ -1,7 +1,7 @@
 import pytest
 
 from polyclinic.data.errors import Findings
-from polyclinic.data.site_files import About, Row, read_about, read_cases
+from polyclinic.data.site_files import CaseRow, SiteToml, read_cases, read_site_toml
 from tests.data.folders import write_listing
 
 
@@ -14,21 +14,21 @@ def test_rows_are_read_by_case(tmp_path):
     write_listing(tmp_path, [("07", "anna", "train"), ("08", "ben", "test")])
 
     rows, mistakes = read(tmp_path)
-    assert rows == {"07": Row("07", "anna", "train"), "08": Row("08", "ben", "test")}
+    assert rows == {"07": CaseRow("07", "anna", "train"), "08": CaseRow("08", "ben", "test")}
     assert mistakes == []
 
 
 def test_without_patient_column_every_case_is_its_own_patient(tmp_path):
     write_listing(tmp_path, [("07",)], header="case")
 
-    assert read(tmp_path)[0] == {"07": Row("07", "07", None)}
+    assert read(tmp_path)[0] == {"07": CaseRow("07", "07", None)}
 
 
 def test_spreadsheets_marks_and_blanks_do_no_harm(tmp_path):
     text = "\ufeffcase, patient ,split\r\n 07 , anna,train\r\n"
     (tmp_path / "cases.csv").write_text(text, encoding="utf-8", newline="")
 
-    assert read(tmp_path)[0] == {"07": Row("07", "anna", "train")}
+    assert read(tmp_path)[0] == {"07": CaseRow("07", "anna", "train")}
 
 
 def test_no_file_is_no_mistake(tmp_path):
@@ -72,17 +72,17 @@ def test_a_site_describes_itself(tmp_path):
     file = tmp_path / "site.toml"
     file.write_text('name = "alpha"\ntask = "octa"\nlabels = "point"\nspacing = [0.5, 0.25]\n')
 
-    assert read_about(file) == (About("alpha", "octa", "point", (0.5, 0.25)), [])
+    assert read_site_toml(file) == (SiteToml("alpha", "octa", "point", (0.5, 0.25)), [])
 
 
 def test_one_spacing_is_for_both_axes(tmp_path):
     (tmp_path / "site.toml").write_text("spacing = 2\n")
 
-    assert read_about(tmp_path / "site.toml")[0].spacing == (2.0, 2.0)
+    assert read_site_toml(tmp_path / "site.toml")[0].spacing == (2.0, 2.0)
 
 
 def test_no_description_says_nothing(tmp_path):
-    assert read_about(tmp_path / "site.toml") == (About(), [])
+    assert read_site_toml(tmp_path / "site.toml") == (SiteToml(), [])
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_no_description_says_nothing(tmp_path):
 def test_a_wrong_description_is_explained(tmp_path, text, words):
     (tmp_path / "site.toml").write_text(text)
 
-    about, wrong = read_about(tmp_path / "site.toml")
-    assert about == About()
+    about, wrong = read_site_toml(tmp_path / "site.toml")
+    assert about == SiteToml()
     assert len(wrong) == 1
     assert words in wrong[0]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polyclinic.data.folder import CaseFiles
-from polyclinic.data.splitting import Rule, cut, divide
+from polyclinic.data.splitting import SplitRule, divide, split_cases
 
 
 def case(name, patient=None, split=None):
@@ -25,7 +25,7 @@ sizes = st.lists(st.integers(1, 6), min_size=3, max_size=30)
 def test_no_patient_is_divided_and_every_part_has_one(patients, seed):
     cases = [case(f"{p}-{n}", f"p{p}") for p, size in enumerate(patients) for n in range(size)]
 
-    (of,) = cut(cases, Rule(seed=seed), "alpha")
+    (of,) = split_cases(cases, SplitRule(seed=seed), "alpha")
     assert of.keys() == {each.name for each in cases}
     assert set(of.values()) == {"train", "val", "test"}
     for patient in {each.patient for each in cases}:
@@ -34,7 +34,7 @@ def test_no_patient_is_divided_and_every_part_has_one(patients, seed):
 
 @given(st.integers(10, 200))
 def test_single_image_patients_are_divided_by_the_ratio_to_one_case(count):
-    (of,) = cut(singles(count), Rule(), "alpha")
+    (of,) = split_cases(singles(count), SplitRule(), "alpha")
 
     found = Counter(of.values())
     for split, share in zip(("train", "val", "test"), (0.7, 0.1, 0.2), strict=True):
@@ -42,24 +42,28 @@ def test_single_image_patients_are_divided_by_the_ratio_to_one_case(count):
 
 
 def test_ten_cases_make_seven_one_two():
-    assert Counter(cut(singles(10), Rule(), "a")[0].values()) == {"train": 7, "val": 1, "test": 2}
+    assert Counter(split_cases(singles(10), SplitRule(), "a")[0].values()) == {
+        "train": 7,
+        "val": 1,
+        "test": 2,
+    }
 
 
 def test_the_same_seed_and_name_give_the_same_cut_and_others_another():
-    first = cut(singles(40), Rule(seed=1), "alpha")
+    first = split_cases(singles(40), SplitRule(seed=1), "alpha")
 
-    assert cut(singles(40), Rule(seed=1), "alpha") == first
-    assert cut(singles(40)[::-1], Rule(seed=1), "alpha") == first
-    assert cut(singles(40), Rule(seed=2), "alpha") != first
-    assert cut(singles(40), Rule(seed=1), "beta") != first
+    assert split_cases(singles(40), SplitRule(seed=1), "alpha") == first
+    assert split_cases(singles(40)[::-1], SplitRule(seed=1), "alpha") == first
+    assert split_cases(singles(40), SplitRule(seed=2), "alpha") != first
+    assert split_cases(singles(40), SplitRule(seed=1), "beta") != first
 
 
 @given(sizes, st.integers(2, 3))
 def test_every_case_is_tested_in_exactly_one_fold(patients, folds):
-    patients = [*patients, 1, 1]
+    patients = [*patients, *[1] * 6]  # so that no fold is one patient alone
     cases = [case(f"{p}-{n}", f"p{p}") for p, size in enumerate(patients) for n in range(size)]
 
-    columns = cut(cases, Rule(folds=folds), "alpha")
+    columns = split_cases(cases, SplitRule(folds=folds), "alpha")
     assert len(columns) == folds
     for each in cases:
         assert [of[each.name] for of in columns].count("test") == 1
@@ -68,7 +72,7 @@ def test_every_case_is_tested_in_exactly_one_fold(patients, folds):
 
 
 def test_five_folds_are_again_seven_one_two():
-    for of in cut(singles(50), Rule(folds=5), "alpha"):
+    for of in split_cases(singles(50), SplitRule(folds=5), "alpha"):
         assert Counter(of.values()) == {"train": 35, "val": 5, "test": 10}
 
 
@@ -76,22 +80,22 @@ def test_a_given_test_set_stays_and_validation_comes_from_train():
     cases = [case(f"{n}", split="train") for n in range(16)]
     cases += [case(f"t{n}", split="test") for n in range(5)]
 
-    (of,) = cut(cases, Rule(), "alpha")
+    (of,) = split_cases(cases, SplitRule(), "alpha")
     assert all(of[f"t{n}"] == "test" for n in range(5))
     assert Counter(of.values()) == {"train": 14, "val": 2, "test": 5}
 
 
 def test_no_validation_where_its_share_is_zero():
-    (of,) = cut(singles(10), Rule(ratio=(0.8, 0.0, 0.2)), "alpha")
+    (of,) = split_cases(singles(10), SplitRule(ratio=(0.8, 0.0, 0.2)), "alpha")
 
     assert Counter(of.values()) == {"train": 8, "test": 2}
 
 
 def test_too_few_patients_are_counted_out():
     with pytest.raises(ValueError, match="2 patients cannot be divided into train, val, test"):
-        cut(singles(2), Rule(), "alpha")
+        split_cases(singles(2), SplitRule(), "alpha")
     with pytest.raises(ValueError, match="1 patient cannot be divided into 3 folds"):
-        cut([case("a", "p"), case("b", "p")], Rule(folds=3), "alpha")
+        split_cases([case("a", "p"), case("b", "p")], SplitRule(folds=3), "alpha")
 
 
 @given(sizes, st.integers(0, 9))

@@ -1,8 +1,5 @@
 """Local, centralized and averaged training learn from every kind of label, weak or full."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -65,11 +62,8 @@ def test_synthetic_sites_learn_from_every_kind(tmp_path, labels):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("labels", ["mask", *KINDS])
-def test_real_sites_learn_from_every_kind(tmp_path, labels):
-    if not os.environ.get("POLYCLINIC_REAL_DATA"):
-        pytest.skip("POLYCLINIC_REAL_DATA names no folder of real data")
-    source = Path(os.environ["POLYCLINIC_REAL_DATA"], "faz").resolve()
-    data = f'[data]\nsource = "{source}"\n[[site]]\nname = "rose"\n[[site]]\nname = "fazid"\n'
+def test_real_sites_learn_from_every_kind(tmp_path, real, labels):
+    data = f'[data]\nsource = "{real / "faz"}"\n[[site]]\nname = "rose"\n[[site]]\nname = "fazid"\n'
     made = study(tmp_path, labels, 96, 2, data)
     for method, (first, last), dice in results(made, labels, tmp_path):
         assert last < first, f"{method} does not learn from {labels}"

@@ -3,10 +3,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from polyclinic.data.drawing import write_drawn_site
 
 from polyclinic.catalog import BUILT_IN, installed
 from polyclinic.config import load_study, to_toml
-from polyclinic.data.drawing import write_drawn_site
 from polyclinic.data.synthetic import federation as drawn_sites
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.tensors import load_tensors

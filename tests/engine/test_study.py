@@ -15,9 +15,12 @@ from polyclinic.config import load_study
 from polyclinic.engine.loop import RoundDone, Scored
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.tensors import load_tensors
+from polyclinic.evaluation import METRICS, Metric
+from polyclinic.evaluation.metrics import APART
 from polyclinic.federation.site import TrainingFailed
 from polyclinic.methods import METHODS
 from polyclinic.methods.fedavg import FedAvg
+from polyclinic.report import write_report
 from polyclinic.runs import RoundLine, RunError, RunFolder
 from tests.federations import Done, equal, perform, run_locally
 
@@ -79,6 +82,23 @@ def test_a_study_runs_every_method_and_leaves_complete_folders(small, tmp_path):
         assert not (folder.path / "checkpoint").exists()
     kinds = {type(event) for event in events}
     assert kinds == {RoundLine, Scored, RoundDone}
+
+
+def test_a_metric_added_as_one_entry_is_scored_and_shown_like_any_other(
+    small, tmp_path, monkeypatch
+):
+    entry = Metric(
+        lambda pair: float(pair.predicted.sum()), "Size", "pixels found", "higher", "px", APART
+    )
+    monkeypatch.setitem(METRICS, "size", entry)
+    study = load_study(small, ['evaluation.metrics=["size"]', "federation.rounds=1"], BUILT_IN)
+    runs = run_locally(study, tmp_path / "runs", watch=silent)
+    scores = runs[0].folder.scores("test")
+    assert {score.metric for score in scores} == {"size"}
+    assert any(score.value > 1 for score in scores)
+    page = write_report([run.folder.path for run in runs], tmp_path / "report").read_text()
+    assert "Size" in page
+    assert "pixels found" in page
 
 
 def test_an_earlier_run_is_never_overwritten_unasked(small, tmp_path):

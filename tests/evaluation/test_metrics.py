@@ -10,7 +10,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from medpy.metric import binary
 from scipy.ndimage import gaussian_filter
 
-from polyclinic.evaluation import METRICS, MaskError, all_metrics, assd, dice, hd, hd95, iou
+from polyclinic.evaluation import METRICS, Empty, MaskError, MaskPair, Metric
+from polyclinic.evaluation.scoring import all_metrics
 
 NAMES = ("dice", "iou", "hd", "hd95", "assd")
 DISTANCES = ("hd", "hd95", "assd")
@@ -87,13 +88,36 @@ def test_a_volume_of_one_slice_is_all_surface_as_in_medpy():
     agree(all_metrics(predicted, true), medpy(predicted, true, 1.0))
 
 
-def test_each_function_is_its_entry_of_all_metrics():
+def test_the_function_of_an_entry_is_what_is_computed():
     predicted, true = blobs((50, 50), 3)
     together = all_metrics(predicted, true, (0.5, 2.0))
     assert list(together) == list(NAMES) == list(METRICS)
-    for name, function in zip(NAMES, (dice, iou, hd, hd95, assd), strict=True):
-        assert function(predicted, true, (0.5, 2.0)) == together[name]
-        assert METRICS[name].function is function
+    pair = MaskPair(predicted, true, (0.5, 2.0))
+    assert together == {name: METRICS[name].function(pair) for name in NAMES}
+
+
+def test_an_entry_from_outside_is_computed_by_its_own_function(monkeypatch):
+    def sensitivity(pair):
+        return pair.common / pair.pixels[1]
+
+    entry = Metric(sensitivity, "Sens", "found of what is there", "higher", "", Empty(1.0, -1.0))
+    monkeypatch.setitem(METRICS, "sensitivity", entry)
+    predicted, true = blobs((50, 50), 3)
+    expected = (predicted & true).sum() / true.sum()
+    assert all_metrics(predicted, true, names=("sensitivity",)) == {"sensitivity": expected}
+    empty = np.zeros_like(true)
+    assert all_metrics(empty, true)["sensitivity"] == -1.0
+    assert all_metrics(empty, empty)["sensitivity"] == 1.0
+
+
+def test_surfaces_are_measured_once_for_all_metrics_of_a_pair(monkeypatch):
+    measured = []
+    monkeypatch.setattr(
+        "polyclinic.evaluation.surface.surface_distances",
+        lambda *_: measured.append(1) or np.ones(3),
+    )
+    all_metrics(*blobs((50, 50), 3))
+    assert measured == [1]
 
 
 def test_the_names_choose_the_metrics_and_their_order():
@@ -134,8 +158,9 @@ def test_a_mask_agrees_fully_with_itself(pair):
 def test_only_equal_masks_overlap_fully(pair):
     predicted, true, spacing = pair
     assume((predicted != true).any())
-    assert dice(predicted, true, spacing) < 1
-    assert iou(predicted, true, spacing) < 1
+    values = all_metrics(predicted, true, spacing)
+    assert values["dice"] < 1
+    assert values["iou"] < 1
 
 
 @for_any(pairs(), st.floats(0.1, 100.0))
@@ -182,7 +207,7 @@ def test_one_empty_mask_scores_no_overlap_and_the_diagonal_as_distance(swapped):
 
 def test_the_diagonal_honours_the_spacing_of_each_axis():
     empty, full = np.zeros((2, 3, 4), bool), np.ones((2, 3, 4), bool)
-    assert hd95(empty, full, (6.0, 1.0, 1.0)) == pytest.approx(13.0)
+    assert all_metrics(empty, full, (6.0, 1.0, 1.0))["hd95"] == pytest.approx(13.0)
 
 
 def test_zeros_and_ones_of_any_type_and_layout_are_masks():
@@ -218,12 +243,12 @@ def test_the_masks_are_left_as_they_were():
 )
 def test_masks_that_cannot_be_compared_are_refused(predicted, true, spacing, message):
     with pytest.raises(MaskError, match=message):
-        dice(predicted, true, spacing)
+        MaskPair(predicted, true, spacing)
 
 
 def test_all_mistakes_are_told_at_once():
     with pytest.raises(MaskError, match=r"shape.*predicted must.*true must.*spacing"):
-        hd(np.full((2, 2), 7), np.full((3, 2), 8), -1.0)
+        MaskPair(np.full((2, 2), 7), np.full((3, 2), 8), -1.0)
 
 
 def test_an_unknown_metric_is_refused_with_the_nearest_name():
@@ -246,7 +271,7 @@ def test_the_table_says_which_values_are_better():
 
 def test_importing_the_table_loads_neither_torch_nor_the_compiler():
     program = (
-        "import sys, polyclinic.evaluation, polyclinic.evaluation.statistics;"
+        "import sys, polyclinic.evaluation.scoring, polyclinic.evaluation.statistics;"
         "sys.exit(bool({'torch', 'numba', 'scipy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -6,12 +6,10 @@ import pytest
 from medpy.metric import binary
 from PIL import Image
 
-from polyclinic.evaluation import all_metrics
 from polyclinic.evaluation.scoring import (
-    EmptyCounts,
     ScoreRow,
     ScoringError,
-    count_empty,
+    all_metrics,
     score_cases,
     union,
 )
@@ -55,21 +53,12 @@ def test_a_region_is_the_union_of_its_classes_and_each_case_has_its_spacing(case
     assert values["b", "cup", "hd95"] == all_metrics(*cup, spacing[1])["hd95"]
 
 
-def test_empty_regions_follow_the_rule_and_are_counted(cases):
+def test_empty_regions_follow_the_rule(cases):
     rows = score_cases(*cases, ("dice", "hd95"))
     assert ScoreRow("b", "cup", "dice", 0.0) in rows
     assert ScoreRow("b", "cup", "hd95", float(np.hypot(16, 64))) in rows
     assert ScoreRow("c", "cup", "dice", 1.0) in rows
     assert ScoreRow("c", "cup", "hd95", 0.0) in rows
-    assert count_empty(cases[0], cases[1], REGIONS) == {
-        "disc": EmptyCounts(both=0, predicted=0, true=0),
-        "cup": EmptyCounts(both=1, predicted=1, true=0),
-    }
-
-
-def test_a_missing_true_region_is_counted_as_such():
-    predicted, true = class_map(8, 4)[None], class_map(8, 0)[None]
-    assert count_empty(predicted, true, REGIONS)["cup"] == EmptyCounts(0, 0, 1)
 
 
 def test_volumes_are_scored_like_images():

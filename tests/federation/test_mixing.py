@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyclinic.federation.mixing import mix, mix_flat
+from polyclinic.federation.mixing import mix
 from polyclinic.federation.weights import Weights
 
 
@@ -41,8 +41,10 @@ def test_a_row_of_the_identity_gives_that_part_bit_by_bit():
 
 
 def test_other_types_are_mixed_the_same_way():
-    halves = [torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([3.0, 6.0]).double()]
-    assert mix_flat(halves, [0.5, 0.5]).tolist() == [2.0, 4.0]
+    values = {"one": [1.0, 2.0], "two": [3.0, 6.0]}
+    parts = {site: Weights.pack({"a": torch.tensor(v).double()}) for site, v in values.items()}
+    assert mix(parts, [0.5, 0.5]).flat.tolist() == [2.0, 4.0]
+    assert mix(parts, [0.5, 0.5]).flat.dtype == torch.float64
 
 
 def test_different_names_or_shapes_are_refused_with_the_site_named():

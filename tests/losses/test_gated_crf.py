@@ -2,7 +2,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn.functional import avg_pool2d
 
 from polyclinic.losses import TensorError, gated_crf
 from polyclinic.losses.gated_crf import _closeness, _window_sums, shifted_sums
@@ -82,18 +81,6 @@ def test_small_similarities_are_as_exact_as_large_ones():
     assert neighbours[2:].max() < 1e-37
 
 
-def test_downsampling_averages_image_and_probabilities_and_keeps_covered_squares():
-    probabilities, image, mask = sample(1, size=(8, 12))
-    mask[:, :4, :4] = True
-    small = [avg_pool2d(each, 2) for each in (probabilities, image)]
-    covered = avg_pool2d(mask[:, None].float(), 2)[:, 0] == 1
-    assert covered.any()
-    found = gated_crf(probabilities, image, mask=mask, downsample=2)
-    torch.testing.assert_close(found, brute_force.gated_crf(*small, mask=covered))
-    found = gated_crf(probabilities, image, downsample=2)
-    torch.testing.assert_close(found, brute_force.gated_crf(*small))
-
-
 def test_only_probabilities_have_a_gradient():
     probabilities, image, _ = sample(2)
     gated_crf(probabilities, image.requires_grad_()).backward()
@@ -145,15 +132,12 @@ def test_every_mistake_is_told_at_once():
     probabilities, image, mask = sample(6)
     image[1, 0, 3, 3] = float("nan")
     with pytest.raises(TensorError) as caught:
-        gated_crf(probabilities, image, -1, 0.0, mask=mask[0].float(), downsample=4)
+        gated_crf(probabilities, image, -1, 0.0, mask=mask[0].float())
     for mistake in (
         "image holds NaN or infinite pixels",
         "mask should be boolean, not torch.float32",
         "mask (7×6) and the maps (2×2×7×6) differ in size",
         "radius should be 0 or more, not -1",
-        "downsample 4 does not divide the image's height and width",
         "sigma_xy should be above 0, not 0.0",
     ):
         assert mistake in str(caught.value)
-    with pytest.raises(TensorError, match="downsample should be 1 or more, not 0"):
-        gated_crf(probabilities, probabilities, downsample=0)

@@ -5,9 +5,7 @@ from polyclinic import losses
 
 SHAPES = [(1, 1), (1, 8), (8, 1), (2, 2), (16, 16)]
 LOSSES = {
-    "partial_cross_entropy": lambda logits, image, label: losses.partial_cross_entropy(
-        logits, label
-    ),
+    "segmentation_loss": lambda logits, image, label: losses.segmentation_loss(logits, label),
     "soft_dice": lambda logits, image, label: losses.soft_dice(logits.softmax(1), label),
     "gated_crf": lambda logits, image, label: losses.gated_crf(logits.softmax(1), image),
     "masked gated_crf": lambda logits, image, label: losses.gated_crf(
@@ -16,8 +14,8 @@ LOSSES = {
     "tree_energy": lambda logits, image, label: losses.tree_energy(
         logits.softmax(1), image, [logits], label == 255
     ),
-    "dual_branch_loss": lambda logits, image, label: losses.dual_branch_loss(
-        logits, logits.flip(1), label
+    "pseudo_dice": lambda logits, image, label: losses.pseudo_dice(
+        logits.softmax(1), logits.flip(1).softmax(1)
     ),
 }
 

@@ -5,9 +5,7 @@ from hypothesis import strategies as st
 
 from polyclinic.losses import (
     TensorError,
-    dual_branch_loss,
     mixed_label,
-    partial_cross_entropy,
     pseudo_dice,
     soft_dice,
 )
@@ -16,9 +14,7 @@ from polyclinic.losses import (
 def branches(seed=0, classes=3, size=(6, 5)):
     rng = torch.Generator().manual_seed(seed)
     first, second = torch.randn(2, 2, classes, *size, generator=rng, dtype=torch.float64)
-    label = torch.randint(0, classes, (2, *size), generator=rng, dtype=torch.uint8)
-    label[torch.rand(label.shape, generator=rng) < 0.7] = 255
-    return first.requires_grad_(), second.requires_grad_(), label
+    return first.requires_grad_(), second.requires_grad_()
 
 
 def generator(seed=0):
@@ -27,7 +23,7 @@ def generator(seed=0):
 
 @given(seed=st.integers(0, 9999), share=st.floats(0, 1))
 def test_the_label_is_the_likeliest_class_of_the_mixture(seed, share):
-    first, second = (each.softmax(1) for each in branches(seed)[:2])
+    first, second = (each.softmax(1) for each in branches(seed))
     label = mixed_label(first, second, share, share)
     assert label.dtype is torch.uint8
     expected = (share * first + (1 - share) * second).argmax(1)
@@ -54,7 +50,7 @@ def test_the_share_comes_from_the_generator_alone_once_a_batch():
 
 
 def test_without_a_generator_torchs_own_decides():
-    first, second = (each.softmax(1) for each in branches(3, size=(40, 40))[:2])
+    first, second = (each.softmax(1) for each in branches(3, size=(40, 40)))
     labels = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -64,14 +60,14 @@ def test_without_a_generator_torchs_own_decides():
 
 
 def test_dice_is_the_mean_of_both_branches_against_the_label():
-    first, second = (each.softmax(1) for each in branches(4)[:2])
+    first, second = (each.softmax(1) for each in branches(4))
     label = mixed_label(first, second, rng=generator())
     expected = (soft_dice(first, label) + soft_dice(second, label)) / 2
     torch.testing.assert_close(pseudo_dice(first, second, rng=generator()), expected)
 
 
 def test_with_a_mask_only_its_pixels_count():
-    first, second = (each.softmax(1) for each in branches(4, size=(6, 6))[:2])
+    first, second = (each.softmax(1) for each in branches(4, size=(6, 6)))
     mask = torch.zeros(2, 6, 6, dtype=torch.bool)
     mask[:, :, :4] = True
     inside = pseudo_dice(first[..., :4], second[..., :4], rng=generator())
@@ -80,34 +76,17 @@ def test_with_a_mask_only_its_pixels_count():
         pseudo_dice(first, second, mask=mask.long())
 
 
-def test_the_whole_loss_is_that_of_the_paper():
-    first, second, label = branches(5)
-    supervised = 0.5 * partial_cross_entropy(first, label)
-    supervised = supervised + 0.5 * partial_cross_entropy(second, label)
-    pseudo = pseudo_dice(first.softmax(1), second.softmax(1), 0.7, 1.0, generator())
-    found = dual_branch_loss(first, second, label, rng=generator())
-    torch.testing.assert_close(found, supervised + 0.5 * pseudo)
-
-
 def test_both_branches_learn_and_the_label_is_constant():
-    first, second, label = branches(6)
+    first, second = branches(6)
     assert torch.autograd.gradcheck(
-        lambda one, two: dual_branch_loss(one, two, label, rng=generator()), (first, second)
+        lambda one, two: pseudo_dice(one.softmax(1), two.softmax(1), rng=generator()),
+        (first, second),
     )
     assert not mixed_label(first, second).requires_grad
 
 
-def test_a_batch_without_labels_still_learns_from_pseudo_labels():
-    first, second, label = branches(7)
-    loss = dual_branch_loss(first, second, torch.full_like(label, 255), rng=generator())
-    loss.backward()
-    assert loss.isfinite()
-    assert first.grad.any()
-    assert second.grad.any()
-
-
 def test_mistakes_are_told():
-    first, second, _ = branches(8)
+    first, second = branches(8)
     with pytest.raises(TensorError, match="differ in their number of classes"):
         mixed_label(first, second[:, :2])
     with pytest.raises(TensorError, match=r"differ in size; .* not low 0.9 and high 0.1"):

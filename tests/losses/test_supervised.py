@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from polyclinic.losses import LabelError, partial_cross_entropy, segmentation_loss, soft_dice
+from polyclinic.losses import LabelError, segmentation_loss, soft_dice
 
 KINDS = ("ce", "dice", "ce+dice")
 
@@ -46,8 +46,7 @@ def sample(seed, classes=3, unlabelled=0.4, size=(2, 4, 5), precision=torch.floa
     return logits, label
 
 
-def dice_by_hand(probabilities, label, squared, smooth=1e-5):
-    power = 2 if squared else 1
+def dice_by_hand(probabilities, label, smooth=1e-5):
     losses = []
     for value in range(probabilities.shape[1]):
         overlap = size = 0.0
@@ -55,7 +54,7 @@ def dice_by_hand(probabilities, label, squared, smooth=1e-5):
             if label[b, row, column] == 255:
                 continue
             p, t = probabilities[b, value, row, column], float(label[b, row, column] == value)
-            overlap, size = overlap + p * t, size + p**power + t**power
+            overlap, size = overlap + p * t, size + p**2 + t**2
         losses.append(1 - (2 * overlap + smooth) / (size + smooth))
     return np.mean(losses)
 
@@ -65,13 +64,12 @@ def dice_by_hand(probabilities, label, squared, smooth=1e-5):
     seed=st.integers(0, 10_000),
     classes=st.integers(2, 4),
     unlabelled=st.sampled_from([0.0, 0.5, 0.95]),
-    squared=st.booleans(),
 )
-def test_dice_equals_sums_pixel_by_pixel(seed, classes, unlabelled, squared):
+def test_dice_equals_sums_pixel_by_pixel(seed, classes, unlabelled):
     logits, label = sample(seed, classes, unlabelled)
     probabilities = logits.softmax(1)
-    expected = dice_by_hand(probabilities.numpy(), label.numpy(), squared)
-    assert soft_dice(probabilities, label, squared=squared).item() == pytest.approx(expected)
+    expected = dice_by_hand(probabilities.numpy(), label.numpy())
+    assert soft_dice(probabilities, label).item() == pytest.approx(expected)
 
 
 @settings(deadline=None, max_examples=25)
@@ -79,18 +77,15 @@ def test_dice_equals_sums_pixel_by_pixel(seed, classes, unlabelled, squared):
 def test_cross_entropy_is_torchs_mean_over_the_labelled_pixels_of_the_batch(seed, classes):
     logits, label = sample(seed, classes, unlabelled=0.3)
     expected = functional.cross_entropy(logits, label.long(), ignore_index=255)
-    torch.testing.assert_close(partial_cross_entropy(logits, label), expected)
+    torch.testing.assert_close(segmentation_loss(logits, label, "ce"), expected)
 
 
 def test_the_sum_of_both_is_their_sum():
     logits, label = sample(0)
-    expected = partial_cross_entropy(logits, label) + soft_dice(logits.softmax(1), label)
+    dice = soft_dice(logits.softmax(1), label)
+    torch.testing.assert_close(segmentation_loss(logits, label, "dice"), dice)
+    expected = segmentation_loss(logits, label, "ce") + dice
     torch.testing.assert_close(segmentation_loss(logits, label), expected)
-    for kind, alone in (
-        ("ce", partial_cross_entropy(logits, label)),
-        ("dice", soft_dice(logits.softmax(1), label)),
-    ):
-        torch.testing.assert_close(segmentation_loss(logits, label, kind), alone)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -150,16 +145,6 @@ def test_extreme_logits_stay_finite():
     assert logits.grad.isfinite().all()
 
 
-def test_another_value_may_mean_unlabelled():
-    logits, label = sample(7)
-    theirs = torch.where(label == 255, 3, label)
-    assert segmentation_loss(logits, theirs, ignore=3) == segmentation_loss(logits, label)
-    expected = functional.cross_entropy(logits, label.clamp(max=2).long(), ignore_index=2)
-    torch.testing.assert_close(
-        partial_cross_entropy(logits, label.clamp(max=2), ignore=2), expected
-    )
-
-
 def test_a_class_the_network_does_not_have_is_refused():
     logits, label = sample(8)
     label[0, 0, 0], label[1, 2, 2] = 7, 3
@@ -170,7 +155,7 @@ def test_a_class_the_network_does_not_have_is_refused():
 def test_a_label_of_another_size_is_refused():
     logits, label = sample(9)
     with pytest.raises(LabelError, match="do not belong together"):
-        partial_cross_entropy(logits, label[:, :2])
+        segmentation_loss(logits, label[:, :2])
 
 
 def test_an_unknown_kind_is_refused():

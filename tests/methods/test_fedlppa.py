@@ -8,8 +8,6 @@ from polyclinic.federation.server import Server
 from polyclinic.methods.fedlppa import PLACE, ROWS, SPARSITY, UNIVERSAL, FedLPPA
 from polyclinic.methods.second_decoder import main_names
 from polyclinic.networks.parts import parameters
-from polyclinic.networks.prompts import SPARSITY_OF_KIND
-from polyclinic.weak import KINDS as ALL_KINDS
 from tests.federations import assign, equal
 from tests.methods.test_fedicra import a_site
 
@@ -210,7 +208,6 @@ def test_the_sparsity_prompt_follows_from_the_kind_of_labels(federation):
     for index, site in enumerate(done.folder.about().sites):
         assert torch.equal(done.site(site.name)[PLACE], torch.eye(3)[index])
         assert torch.equal(done.site(site.name)[SPARSITY], torch.eye(3)[index])
-    assert SPARSITY_OF_KIND.keys() == {*ALL_KINDS, "mask"}
 
 
 def test_a_model_trained_at_one_size_runs_at_another(federation):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from polyclinic.data.cases import UNLABELLED
 from polyclinic.losses import tree_energy
+from polyclinic.masks import UNLABELLED
 from tests.methods.test_fedicra import a_site
 
 DARK = 0.5

@@ -110,7 +110,7 @@ def test_a_selection_that_may_not_be_empty_says_why():
         EmptySelection,
         match="FedBN keeps BatchNorm layers at the site, but network 'Sequential' has none",
     ):
-        norms(plain, needed_by="FedBN")
+        nonempty(norms(plain), plain, "FedBN keeps BatchNorm layers at the site")
     assert norms(plain) == frozenset()
     assert nonempty(frozenset({"a"}), plain, "x") == {"a"}
     assert issubclass(EmptySelection, ValueError)

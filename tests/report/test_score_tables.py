@@ -6,7 +6,7 @@ import pytest
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report.reading import read_runs
 from polyclinic.report.score_tables import comparison_table
-from polyclinic.runs import Finished, RunFolder, Score
+from polyclinic.runs import AboutMetric, Finished, RunFolder, Score
 from tests.report.invented import write_run
 
 
@@ -115,6 +115,18 @@ def test_a_single_method_is_not_marked(tmp_path):
 
 def test_a_metric_of_another_version_is_shown_and_not_marked(tmp_path):
     assert marks(tmp_path, "boundary", {"A": 0.5, "B": 0.7}) == {"A": "", "B": ""}
+
+
+def test_a_metric_that_only_the_run_describes_has_its_title_arrow_unit_and_marks(tmp_path):
+    told = AboutMetric(title="VolDiff", summary="by volume", better="lower", unit="ml")
+    for title, value in {"A": 0.5, "B": 0.7}.items():
+        run = write_scores(tmp_path, title, {"alpha": [value]}, metric="voldiff")
+        about = run.about().model_copy(update={"metrics": {"voldiff": told}})
+        (run.path / "about.json").write_text(about.model_dump_json())
+    table = table_of(tmp_path, "voldiff")
+    assert (table.measure.title_with_unit, table.measure.arrow) == ("VolDiff (ml)", "↓")
+    assert table.measure.text(0.5) == "0.50"
+    assert [cell.mark for cell in column(table, "alpha").values()] == ["best", "second"]
 
 
 def test_the_smaller_deviation_over_sites_is_best_whatever_the_metric(tmp_path):

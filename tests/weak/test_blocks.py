@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
+from polyclinic.masks import UNLABELLED
 from polyclinic.weak.blocks import blocks
-from polyclinic.weak.style import PLAIN, UNLABELLED, style_of
+from polyclinic.weak.style import PLAIN, style_of
 from tests.weak.masks import blob, disc_and_cup
 
 RNG = np.random.default_rng(0)

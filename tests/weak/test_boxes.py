@@ -2,9 +2,10 @@ import numpy as np
 from hypothesis import assume, given
 from scipy import ndimage
 
-from polyclinic.weak.boxed import as_blocks, as_scribbles, filled
+from polyclinic.masks import UNLABELLED
+from polyclinic.weak.box_kinds import as_blocks, as_scribbles, filled
 from polyclinic.weak.boxes import Box, find_boxes
-from polyclinic.weak.style import PLAIN, UNLABELLED, style_of
+from polyclinic.weak.style import PLAIN, style_of
 from tests.weak.masks import disc_and_cup, nasty_masks
 
 FUNDUS = style_of("fundus")

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from polyclinic.masks import UNLABELLED
 from polyclinic.weak.points import dab_reach, draw_dab, points
-from polyclinic.weak.style import PLAIN, UNLABELLED, style_of
+from polyclinic.weak.style import PLAIN, style_of
 from tests.weak.masks import disc_and_cup
 
 RNG = np.random.default_rng(0)
@@ -71,7 +72,7 @@ def test_points_beyond_the_border_are_left_out():
 )
 def test_dabs_are_cut_at_the_border(place, pixels):
     label = np.full((11, 12), UNLABELLED, np.uint8)
-    draw_dab(label, place, 2, 1)
+    draw_dab(label, place, 2, 1, np.ones(label.shape, bool))
 
     assert (label == 1).sum() == pixels
 

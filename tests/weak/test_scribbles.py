@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from polyclinic.weak.hand import Hand
+from polyclinic.masks import UNLABELLED
+from polyclinic.weak.brush import Brush
 from polyclinic.weak.scribbles import ragged_scribbles, scribbles
-from polyclinic.weak.style import UNLABELLED, style_of
+from polyclinic.weak.style import style_of
 from tests.weak.masks import blob, disc_and_cup
 
 FUNDUS, OCTA, POLYP = (style_of(name) for name in ("fundus", "octa", "polyp"))
@@ -116,8 +117,8 @@ def test_a_ragged_scribble_is_thinner_and_broken_but_where_the_scribble_is(mask,
 
 def test_hills_do_not_depend_on_where_one_looks():
     places = np.argwhere(np.ones((30, 40), bool))
-    everywhere = Hand(np.random.default_rng(0), 2.0).hills(places, (30, 40), 3)
-    somewhere = Hand(np.random.default_rng(0), 2.0).hills(places[5:90:7], (30, 40), 3)
+    everywhere = Brush(np.random.default_rng(0), 2.0).hills(places, (30, 40), 3)
+    somewhere = Brush(np.random.default_rng(0), 2.0).hills(places[5:90:7], (30, 40), 3)
 
     assert np.array_equal(everywhere[5:90:7], somewhere)
     assert abs(everywhere.mean()) < 0.5

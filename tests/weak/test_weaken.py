@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyclinic.weak import KINDS, UNLABELLED, Box, label_boxes, weaken
+from polyclinic.masks import UNLABELLED
+from polyclinic.weak import KINDS, Box, Kind, label_boxes, sparsity_of, weaken
 from polyclinic.weak.boxes import find_boxes
+from polyclinic.weak.scribbles import scribbles
 from polyclinic.weak.style import style_of
 from tests.weak.masks import blob, disc_and_cup, nasty_masks
 
@@ -116,12 +118,6 @@ def test_unknown_names_are_refused_with_the_nearest():
         draw(mask, "scrible")
     with pytest.raises(ValueError, match=r'no task "fundsu"; .*did you mean "fundus"\?'):
         draw(mask, "box", task="fundsu")
-    with pytest.raises(ValueError, match=r'no preset "relased"; .*did you mean "released"\?'):
-        draw(mask, "block", task="fundus", preset="relased")
-    with pytest.raises(ValueError, match=r"knows .*fundus of block"):
-        draw(mask, "scribble", task="fundus", preset="released")
-    with pytest.raises(ValueError, match="not None of block"):
-        draw(mask, "block", preset="released")
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((0, 4), np.uint8), np.zeros((2, 2, 2), np.uint8)])
@@ -153,3 +149,11 @@ def test_each_kind_says_what_it_is_and_what_it_costs():
     for kind in KINDS.values():
         assert kind.summary
         assert kind.cost
+
+
+def test_a_kind_says_how_sparse_it_is_and_is_medium_where_it_does_not(monkeypatch):
+    monkeypatch.setitem(KINDS, "smear", Kind(scribbles, "a smear", "1 stroke"))
+    kinds = ("point", "scribble", "box-scribble", "block", "mask", "smear", "files of their own")
+    assert [sparsity_of(kind) for kind in kinds] == [
+        "sparse", "medium", "medium", "dense", "dense", "medium", "medium",
+    ]  # fmt: skip

@@ -79,14 +79,14 @@ def run(
     from polyclinic.engine.local import LocalEngine
     from polyclinic.engine.study import run_study
     from polyclinic.report import write_report
-    from polyclinic.runs import slug
+    from polyclinic.runs import SPLITS, slug
 
     if resume and fresh:
         raise ValueError("--resume keeps earlier runs and --fresh removes them: give one of them")
     settings = load_study(study, overrides, tables())
     try:
         with watching(settings) as watch:
-            engine = LocalEngine(runs / slug(settings.name) / "splits")
+            engine = LocalEngine(runs / SPLITS)
             done = run_study(settings, runs, engine, resume=resume, fresh=fresh, watch=watch)
     except KeyboardInterrupt:
         again = [each for each in sys.argv[1:] if each not in ("--fresh", "--resume")]
@@ -180,7 +180,7 @@ def check(
     """Check every file of every site; print a summary and draw a contact sheet."""
     from polyclinic.cli.terminal_tables import show_check
     from polyclinic.data.check import check_folder
-    from polyclinic.data.sheet import contact_sheet
+    from polyclinic.data.contact_sheet import contact_sheet
 
     summary = check_folder(folder, _task(task) if task else None, tables().task)
     show_check(summary)
@@ -190,6 +190,31 @@ def check(
         sys.exit(2)
 
 
+@data_app.command()
+def split(
+    folder: Annotated[Path, typer.Argument(help="A site folder, or a folder of them.")],
+    ratio: Annotated[
+        tuple[float, float, float], typer.Option(help="The shares of train, val and test.")
+    ] = (0.7, 0.1, 0.2),
+    folds: Annotated[int, typer.Option(min=0, help="Cut this many folds instead.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the cut.")] = 0,
+) -> None:
+    """Cut the cases of sites into train, val and test, and write that into the sites' folders."""
+    from pydantic import ValidationError
+
+    from polyclinic.config import DataSettings
+    from polyclinic.data.splits import write_splits
+    from polyclinic.data.splitting import SplitRule
+
+    try:
+        checked = DataSettings(split=ratio, folds=folds)
+    except ValidationError as error:
+        told = (f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
+        raise ValueError("; ".join(told)) from error
+    for file in write_splits(folder, SplitRule(checked.split, checked.folds, seed=seed)):
+        typer.echo(str(file))
+
+
 @data_app.command("import")
 def import_(
     source: Annotated[Path, typer.Argument(help="Folders of sites in a readable layout.")],
@@ -197,7 +222,7 @@ def import_(
     task: Annotated[str, typer.Option("--task", help="The task they are for.")],
 ) -> None:
     """Copy sites from another layout into site folders."""
-    from polyclinic.data.imports import import_folder
+    from polyclinic.data.importing import import_folder
 
     for site in import_folder(source, destination, _task(task)):
         typer.echo(str(site))

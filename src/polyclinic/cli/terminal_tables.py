@@ -31,7 +31,7 @@ def show_summary(paths: Sequence[Path]) -> None:
 
 
 def show_check(summary: Summary) -> None:
-    """What a folder of sites holds, and the errors and warnings about it."""
+    """What a folder of sites holds, and its errors and warnings."""
     table = Table(title=f"{summary.task.name}, sites: {len(summary.sites)}")
     for heading in ("site", "cases", "patients", "train/val/test", "size", "classes", "labels"):
         table.add_column(heading)

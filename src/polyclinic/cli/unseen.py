@@ -29,14 +29,14 @@ def unseen(
     from polyclinic.data.load import load_federation
     from polyclinic.engine.run import device_of
     from polyclinic.engine.unseen import finished_run, try_models
-    from polyclinic.runs import RunFolder, find_runs
+    from polyclinic.runs import SPLITS, RunFolder, find_runs
 
     for path in find_runs(paths):
         run = finished_run(RunFolder(path), tables())
         study = run.study
         place = SiteSettings(name=site.name, folder=site.resolve())
         (data,) = load_federation(
-            study.task.built, study.data, [place], splits_folder=path.parents[1] / "splits"
+            study.task.built, study.data, [place], splits_folder=path.parents[2] / SPLITS
         )
         device = device_of(study.engine.device)
         rows = try_models(run, data, device, iterations=iterations)
@@ -48,9 +48,11 @@ def _table(run: str, site: str, rows: list[UnseenScore]) -> Table:
 
     from rich.table import Table
 
+    from polyclinic.evaluation import METRICS
+
     metrics = list(dict.fromkeys(row.metric for row in rows))
     table = Table(title=f"{run}: models at {site}, mean over cases and regions")
-    for heading in ("model", *metrics):
+    for heading in ("model", *(METRICS[metric].title for metric in metrics)):
         table.add_column(heading)
     for model in dict.fromkeys(row.model for row in rows):
         values = (

@@ -8,7 +8,8 @@ from torch.nn.functional import grid_sample
 
 from polyclinic.config import AugmentationSettings
 from polyclinic.data.augment_kernels import move
-from polyclinic.data.cases import UNLABELLED, Batch, Cases
+from polyclinic.data.cases import Batch, Cases
+from polyclinic.masks import UNLABELLED
 
 
 @dataclass(frozen=True)

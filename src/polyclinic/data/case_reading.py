@@ -8,23 +8,21 @@ from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
-from polyclinic.data import boxes
-from polyclinic.data.cases import UNLABELLED
+from polyclinic.data import box_files
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.folder import CaseFiles
 from polyclinic.data.readers import Array, read_image, read_mask
 from polyclinic.data.tasks import Normalisation, Task
+from polyclinic.masks import UNLABELLED, Mask
 
-Mask = NDArray[np.uint8]
 Finding = tuple[Path, str]
 
 
 @dataclass
 class Content:
-    """One case's arrays at the size of its files, and what is wrong or odd about them."""
+    """One case's arrays at the size of its files, and their errors and warnings."""
 
     case: CaseFiles
     image: Array | None = None  # C×H×W
@@ -83,13 +81,13 @@ def read_content(case: CaseFiles, task: Task, kinds: Sequence[str]) -> Content:
 
 
 def _label(content: Content, file: Path, kind: str, task: Task) -> Mask | None:
-    if file.suffix.lower() != boxes.SUFFIX:
+    if file.suffix.lower() != box_files.SUFFIX:
         allowed = (*range(len(task.classes)), UNLABELLED)
         return _classes(content, file, (kind, "label"), allowed, task)
     try:
         # Without an image, which is a mistake already, nothing is known of its size.
         image = content.image is not None
-        return boxes.read_boxed_label(file, kind, content.size, task) if image else None
+        return box_files.read_boxed_label(file, kind, content.size, task) if image else None
     except UnreadableError as error:
         content.mistakes.append((file, str(error)))
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-UNLABELLED = 255
+from polyclinic.masks import UNLABELLED
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Everything about a folder of sites before anyone trains on it: what is there, wrong or odd."""
+"""Everything about a folder of sites before anyone trains on it: errors, warnings."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -50,8 +50,8 @@ def check_folder(
     twins: dict[bytes, list[tuple[str, CaseFiles]]] = defaultdict(list)
     for site in sites:
         contents = read_contents(site.cases, task, site.kinds)
-        wrong, splits = _mistakes(site, contents, task)
-        mistakes += wrong
+        found, splits = _mistakes(site, contents, task)
+        mistakes += found
         summaries.append(_summary(site, contents, task, splits))
         warnings += _warnings(site, contents, summaries[-1])
         for content in contents:
@@ -61,7 +61,7 @@ def check_folder(
 
 
 def _named_task(sites: Sequence[SiteFolder], tasks: Mapping[str, Task]) -> Task:
-    names = sorted({site.about.task for site in sites if site.about.task})
+    names = sorted({site.toml.task for site in sites if site.toml.task})
     if len(names) == 1:
         return task_called(names[0], tasks)
     found = f"the sites name {', '.join(names)}" if names else "no site.toml names one"
@@ -96,16 +96,16 @@ def _summary(
 def _mistakes(
     site: SiteFolder, contents: Sequence[Content], task: Task
 ) -> tuple[list[str], dict[str, str]]:
-    """What is wrong, and each case's split as kept or given."""
+    """The errors, and each case's split as kept or given."""
     mistakes = Findings(site.name, site.folder)
     mistakes.lines += site.mistakes
     given = {case.name: case.split for case in site.cases if case.split}
     complete = "val" in given.values()
     splits = given if complete else check_kept(site, mistakes) or given
-    if site.about.task not in (None, task.name):
-        mistakes.add(f"is for the task {site.about.task}, not {task.name}")
-    if site.about.labels:
-        check_labels(site, site.about.labels, splits, mistakes)
+    if site.toml.task not in (None, task.name):
+        mistakes.add(f"is for the task {site.toml.task}, not {task.name}")
+    if site.toml.labels:
+        check_labels(site, site.toml.labels, splits, mistakes)
     for content in contents:
         for file, text in content.mistakes:
             mistakes.add(text, file)

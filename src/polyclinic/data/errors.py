@@ -1,4 +1,4 @@
-"""Everything wrong with the data, said at once and with site and file."""
+"""Every error in the data, said at once and with site and file."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A site's folder on disk: which files belong to which case, and what is wrong with them.
+"""A site's folder on disk: which files belong to which case, and all errors.
 
 A site folder holds `images/`, `masks/` and/or `labels/<kind>/`, one file per case and the case's
 name as file name, optionally `cases.csv` (case, patient, split) and `site.toml`. Folders divided
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from polyclinic.data.boxes import SUFFIX, made_of_boxes
+from polyclinic.data.box_files import SUFFIX, made_of_boxes
 from polyclinic.data.errors import DataError, Findings, listed
 from polyclinic.data.readers import SUFFIXES, datasets
-from polyclinic.data.site_files import SPLITS, About, Row, read_about, read_cases
+from polyclinic.data.site_files import SPLITS, CaseRow, SiteToml, read_cases, read_site_toml
 
 LABEL_FOLDERS = ("labels", "weak")
 
@@ -36,7 +36,7 @@ class SiteFolder:
 
     name: str
     folder: Path
-    about: About = field(default_factory=About)
+    toml: SiteToml = field(default_factory=SiteToml)
     cases: tuple[CaseFiles, ...] = ()
     divided: bool = False  # into train/, test/, …: not our layout, so never written to
     mistakes: tuple[str, ...] = ()
@@ -63,10 +63,10 @@ def find_sites(source: Path) -> list[Path]:
 
 def read_site(folder: Path, name: str | None = None) -> SiteFolder:
     """What a site folder holds; its name is `name`, else that of `site.toml`, else the folder's."""
-    about, wrong = read_about(folder / "site.toml")
-    site = SiteFolder(name or about.name or folder.name, folder, about)
+    toml, errors = read_site_toml(folder / "site.toml")
+    site = SiteFolder(name or toml.name or folder.name, folder, toml)
     mistakes = Findings(site.name, folder)
-    for text in wrong:
+    for text in errors:
         mistakes.add(text, folder / "site.toml")
     cases = [case for part, split in _parts(folder) for case in _cases(part, split, mistakes)]
     if not folder.is_dir():
@@ -141,7 +141,7 @@ def _distinct(cases: Sequence[CaseFiles]) -> list[CaseFiles]:
 
 
 def _described(
-    cases: Sequence[CaseFiles], rows: Mapping[str, Row], listing: Path, mistakes: Findings
+    cases: Sequence[CaseFiles], rows: Mapping[str, CaseRow], listing: Path, mistakes: Findings
 ) -> list[CaseFiles]:
     """The cases with patient and split from `cases.csv`."""
     images = {case.name for case in cases}

@@ -5,12 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from polyclinic.config.mistakes import did_you_mean
-from polyclinic.data.case_reading import Mask
-from polyclinic.data.cases import UNLABELLED
 from polyclinic.data.errors import Findings, listed
 from polyclinic.data.folder import SiteFolder
-from polyclinic.data.seeds import generator
 from polyclinic.data.tasks import Task
+from polyclinic.masks import UNLABELLED, Mask
+from polyclinic.seeds import numpy_generator
 from polyclinic.weak import KINDS, weaken
 
 
@@ -56,4 +55,4 @@ def made_label(mask: Mask, kind: str, task: Task, *, seed: int, site: str, case:
     """
     if (mask == UNLABELLED).all():
         return np.full_like(mask, UNLABELLED)
-    return weaken(mask, kind, generator(seed, "label", kind, site, case), task)
+    return weaken(mask, kind, numpy_generator(seed, "label", kind, site, case), task)

@@ -9,18 +9,19 @@ import numpy as np
 import torch
 
 from polyclinic.config import DataSettings, SiteSettings
-from polyclinic.data.case_reading import Content, Mask, normalisation, read_contents
-from polyclinic.data.cases import UNLABELLED, Cases, SiteData
+from polyclinic.data.case_reading import Content, normalisation, read_contents
+from polyclinic.data.cases import Cases, SiteData
 from polyclinic.data.errors import Findings, refuse
 from polyclinic.data.folder import SiteFolder, read_site
 from polyclinic.data.labels import check_kind, check_labels, made_label
 from polyclinic.data.readers import Array
 from polyclinic.data.site_files import SPLITS
-from polyclinic.data.sources import Place, places
+from polyclinic.data.sources import Source, sources_of
 from polyclinic.data.splits import Splits, splits_of
-from polyclinic.data.splitting import Rule
+from polyclinic.data.splitting import SplitRule
 from polyclinic.data.synthetic import draw_site
 from polyclinic.data.tasks import Task
+from polyclinic.masks import UNLABELLED, Mask
 
 
 def load_federation(
@@ -34,14 +35,14 @@ def load_federation(
     """The sites that the study lists, or all of its source, where a site.toml names its labels.
 
     With `labels` all of them train on these, whatever their own kind.
-    Raises a DataError with every mistake of every site. A split is cut and written only where there
-    is none yet: into the site's folder, or below `splits_folder` where that must not be written to.
+    Raises a DataError with every mistake of every site. A split is cut only where there is none
+    yet, and kept in `splits_folder`; the sites' folders are only read.
     """
     loaded = [
-        _read(place.folder, place, task, data, splits_folder)
-        if place.folder
-        else _draw(place, task, data)
-        for place in places(task, data, sites, labels)
+        _read(source.folder, source, task, data, splits_folder)
+        if source.folder
+        else _draw(source, task, data)
+        for source in sources_of(task, data, sites, labels)
     ]
     names = Counter(site.name for site in loaded)
     twice = [
@@ -73,8 +74,8 @@ class _Loaded:
     made: bool  # its labels are made from its masks, because it has none of this kind
 
 
-def _draw(place: Place, task: Task, data: DataSettings) -> _Loaded:
-    name, kind = place.name or "", place.kind or "mask"
+def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
+    name, kind = source.name or "", source.kind or "mask"
     mistakes = Findings(name, Path())
     check_kind(kind, ("mask",), mistakes)
     if data.folds:
@@ -86,18 +87,18 @@ def _draw(place: Place, task: Task, data: DataSettings) -> _Loaded:
 
 
 def _read(
-    folder: Path, place: Place, task: Task, data: DataSettings, splits_folder: Path | None
+    folder: Path, source: Source, task: Task, data: DataSettings, splits_folder: Path | None
 ) -> _Loaded:
-    site = read_site(folder, place.name)
-    kind = place.kind or site.about.labels or "mask"
+    site = read_site(folder, source.name)
+    kind = source.kind or site.toml.labels or "mask"
     mistakes = Findings(site.name, folder)
     mistakes.lines += site.mistakes
-    if site.about.task not in (None, task.name):
-        mistakes.add(f"is for the task {site.about.task}, the study for {task.name}")
+    if site.toml.task not in (None, task.name):
+        mistakes.add(f"is for the task {site.toml.task}, the study for {task.name}")
     splits = Splits({})
     # With cases missing, what would be said about the split is only confusing.
     if not site.mistakes:
-        rule = Rule(data.split, data.folds, data.fold, data.seed)
+        rule = SplitRule(data.split, data.folds, data.fold, data.seed)
         splits = splits_of(site, rule, splits_folder, mistakes)
         check_labels(site, kind, splits.of, mistakes)
     contents = read_contents(site.cases, task, (kind,), resolution=task.resolution)
@@ -123,8 +124,8 @@ def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings
 
 def _case(content: Content, image: Array, kind: str, site: SiteFolder, task: Task) -> _Case:
     spacing = (1.0, 1.0)
-    if site.about.spacing:
-        (high, wide), (rows, columns) = content.size, site.about.spacing
+    if site.toml.spacing:
+        (high, wide), (rows, columns) = content.size, site.toml.spacing
         spacing = (rows * high / task.resolution, columns * wide / task.resolution)
     own = content.labels.get(kind)
     return _Case(content.case.name, content.case.patient, image, content.mask, own, spacing)

@@ -4,9 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from polyclinic.data.case_reading import Mask
 from polyclinic.data.readers import Array
 from polyclinic.data.tasks import Task
+from polyclinic.masks import Mask
 
 Picture = NDArray[np.uint8]  # H×W×3
 Region = NDArray[np.bool_]

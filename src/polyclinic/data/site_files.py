@@ -16,7 +16,7 @@ KEYS = ("name", "task", "labels", "spacing")
 
 
 @dataclass(frozen=True)
-class Row:
+class CaseRow:
     """A line of `cases.csv`; the patient is the case itself where the column is missing."""
 
     case: str
@@ -25,7 +25,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class About:
+class SiteToml:
     """What `site.toml` says; None where it says nothing."""
 
     name: str | None = None
@@ -34,7 +34,7 @@ class About:
     spacing: tuple[float, float] | None = None  # size of a pixel in the files, rows and columns
 
 
-def read_cases(path: Path, mistakes: Findings) -> dict[str, Row] | None:
+def read_cases(path: Path, mistakes: Findings) -> dict[str, CaseRow] | None:
     """The rows of `cases.csv` by case, or None where there is no such file."""
     if not path.is_file():
         return None
@@ -49,9 +49,9 @@ def read_cases(path: Path, mistakes: Findings) -> dict[str, Row] | None:
         found = ", ".join(header) or "nothing"
         mistakes.add(f"columns are case, patient, split; found {found}{hint}", path)
         return None
-    rows: dict[str, Row] = {}
+    rows: dict[str, CaseRow] = {}
     for line in lines:
-        row = Row(line["case"], line.get("patient") or line["case"], line.get("split") or None)
+        row = CaseRow(line["case"], line.get("patient") or line["case"], line.get("split") or None)
         if row.case in rows:
             mistakes.add(f"case {row.case} stands in it twice", path)
         if row.split not in (*SPLITS, None):
@@ -75,24 +75,24 @@ def read_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         raise UnreadableError(f"cannot be read, save it as CSV in UTF-8: {error}") from error
 
 
-def read_about(path: Path) -> tuple[About, list[str]]:
-    """What `site.toml` says (nothing where it is missing) and what is wrong with it."""
+def read_site_toml(path: Path) -> tuple[SiteToml, list[str]]:
+    """What `site.toml` says (nothing where it is missing) and its errors."""
     if not path.is_file():
-        return About(), []
+        return SiteToml(), []
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return About(), [f"cannot be read: {error}"]
+        return SiteToml(), [f"cannot be read: {error}"]
     spacing = _spacing(table.get("spacing", 1.0))
-    wrong = [*_wrong_words(table)]
+    errors = [*_word_errors(table)]
     if spacing is None:
-        wrong.append(f"spacing must be one or two numbers above 0, got {table['spacing']!r}")
-    if wrong:
-        return About(), wrong
-    return About(**{**table, "spacing": spacing if "spacing" in table else None}), []
+        errors.append(f"spacing must be one or two numbers above 0, got {table['spacing']!r}")
+    if errors:
+        return SiteToml(), errors
+    return SiteToml(**{**table, "spacing": spacing if "spacing" in table else None}), []
 
 
-def _wrong_words(table: dict[str, Any]) -> Iterator[str]:
+def _word_errors(table: dict[str, Any]) -> Iterator[str]:
     for key, value in table.items():
         if key not in KEYS:
             yield f'no key "{key}" (allowed: {", ".join(KEYS)}){did_you_mean(key, KEYS)}'

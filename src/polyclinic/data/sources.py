@@ -8,13 +8,13 @@ from polyclinic.config import DataSettings, SiteSettings
 from polyclinic.config.mistakes import did_you_mean
 from polyclinic.data.errors import listed, refuse
 from polyclinic.data.folder import find_sites
-from polyclinic.data.site_files import read_about
+from polyclinic.data.site_files import read_site_toml
 from polyclinic.data.synthetic import federation
 from polyclinic.data.tasks import Task
 
 
 @dataclass(frozen=True)
-class Place:
+class Source:
     """One site's source: a folder, or None for a drawn site; None elsewhere: as its folder says."""
 
     name: str | None
@@ -22,14 +22,14 @@ class Place:
     kind: str | None
 
 
-def places(
+def sources_of(
     task: Task, data: DataSettings, sites: Sequence[SiteSettings], labels: str | None = None
-) -> list[Place]:
+) -> list[Source]:
     """Every site of the source, or those that are listed; unknown names raise a DataError."""
     if not sites and data.folder:
-        return [Place(None, folder, labels) for folder in find_sites(data.folder)]
+        return [Source(None, folder, labels) for folder in find_sites(data.folder)]
     if not sites:
-        return [Place(site.name, None, labels) for site in federation(task.name)]
+        return [Source(site.name, None, labels) for site in federation(task.name)]
     common = _common(task, data) if any(site.folder is None for site in sites) else {}
     there = listed(list(common), most=10)
     refuse(
@@ -41,7 +41,7 @@ def places(
         ]
     )
     return [
-        Place(site.name, site.folder or common[site.name], labels or site.labels) for site in sites
+        Source(site.name, site.folder or common[site.name], labels or site.labels) for site in sites
     ]
 
 
@@ -50,6 +50,6 @@ def _common(task: Task, data: DataSettings) -> Mapping[str, Path | None]:
     if data.folder is None:
         return {site.name: None for site in federation(task.name)}
     folders = find_sites(data.folder)
-    named = ((read_about(folder / "site.toml")[0].name, folder) for folder in folders)
+    named = ((read_site_toml(folder / "site.toml")[0].name, folder) for folder in folders)
     both = {name: folder for name, folder in named if name}
     return {**both, **{folder.name: folder for folder in folders}}

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyclinic.data.folder import CaseFiles
-from polyclinic.data.seeds import generator
 from polyclinic.data.site_files import SPLITS
+from polyclinic.seeds import numpy_generator
 
 
 @dataclass(frozen=True)
-class Rule:
+class SplitRule:
     """How to cut: train, val and test shares of the cases, or `folds` of which `fold` tests."""
 
     ratio: tuple[float, float, float] = (0.7, 0.1, 0.2)
@@ -24,6 +24,11 @@ class Rule:
     def columns(self) -> tuple[str, ...]:
         """What the kept file calls its splits: one column, or one for each fold."""
         return tuple(f"fold{fold}" for fold in range(self.folds)) or ("split",)
+
+    @property
+    def file_name(self) -> str:
+        """The file in a site's folder that holds such a cut."""
+        return f"folds-{self.folds}.csv" if self.folds else "splits.csv"
 
     @property
     def validation(self) -> float:
@@ -39,13 +44,13 @@ class Rule:
         return f"ratio {' '.join(f'{share:.3g}' for share in self.ratio)}; seed {self.seed}"
 
 
-def cut(cases: Sequence[CaseFiles], rule: Rule, site: str) -> list[dict[str, str]]:
+def split_cases(cases: Sequence[CaseFiles], rule: SplitRule, site: str) -> list[dict[str, str]]:
     """Case → split, for each of the rule's columns; the same for the same seed and site name.
 
     Where cases have a split already, only validation cases are taken, from the train cases.
     Raises ValueError where there are too few patients.
     """
-    rng = generator(rule.seed, "split", site)
+    rng = numpy_generator(rule.seed, "split", site)
     tested = {case.name for case in cases if case.split == "test"}
     if tested:
         return [_validated(cases, tested, rule, rng)]
@@ -78,7 +83,7 @@ def divide(
 
 
 def _validated(
-    cases: Sequence[CaseFiles], tested: set[str], rule: Rule, rng: np.random.Generator
+    cases: Sequence[CaseFiles], tested: set[str], rule: SplitRule, rng: np.random.Generator
 ) -> dict[str, str]:
     rest = [case for case in cases if case.name not in tested]
     parts = divide(rest, {"train": 1 - rule.validation, "val": rule.validation}, rng)

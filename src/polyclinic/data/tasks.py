@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from polyclinic.config.mistakes import did_you_mean
 from polyclinic.data.errors import refuse
@@ -19,7 +19,7 @@ class Task:
     channels: int
     classes: tuple[str, ...]
     regions: Mapping[str, tuple[int, ...]] = field(hash=False)
-    resolution: int
+    resolution: int = 384
     normalisation: Normalisation = "minmax"
     fill: float = 0.0  # what augmentation puts beyond the image's border, after normalisation
     dark: float | None = None  # normalised pixels up to this were out of the camera's view
@@ -33,6 +33,11 @@ class Task:
         return replace(self, resolution=resolution)
 
 
+def _one_object(name: str, thing: str, summary: str, *, channels: int, **more: Any) -> Task:
+    """A task with one class beside background."""
+    return Task(name, summary, channels, ("background", thing), {thing: (1,)}, **more)
+
+
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
@@ -42,34 +47,22 @@ TASKS: Mapping[str, Task] = {
             channels=3,
             classes=("background", "rim", "cup"),
             regions={"disc": (1, 2), "cup": (2,)},
-            resolution=384,
             dark=0.05,
         ),
-        Task(
-            name="octa",
-            summary="foveal avascular zone in OCT angiography",
+        _one_object(
+            "octa",
+            "faz",
+            "foveal avascular zone in OCT angiography",
             channels=1,
-            classes=("background", "faz"),
-            regions={"faz": (1,)},
             resolution=256,
             fill=0.8,
         ),
-        Task(
-            name="polyp",
-            summary="polyps in colonoscopy",
-            channels=3,
-            classes=("background", "polyp"),
-            regions={"polyp": (1,)},
-            resolution=384,
-            dark=0.05,
-        ),
-        Task(
-            name="prostate",
-            summary="prostate in T2-weighted MRI slices, grouped by patient",
+        _one_object("polyp", "polyp", "polyps in colonoscopy", channels=3, dark=0.05),
+        _one_object(
+            "prostate",
+            "prostate",
+            "prostate in T2-weighted MRI slices, grouped by patient",
             channels=1,
-            classes=("background", "prostate"),
-            regions={"prostate": (1,)},
-            resolution=384,
             fill=0.8,
         ),
     )

@@ -8,12 +8,13 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 
 from polyclinic.config.mistakes import did_you_mean
-from polyclinic.data.case_reading import Mask, read_content
+from polyclinic.data.case_reading import read_content
+from polyclinic.data.contact_sheet import contact_sheet
 from polyclinic.data.errors import DataError, Findings, listed, refuse
 from polyclinic.data.folder import CaseFiles, SiteFolder, read_site
 from polyclinic.data.labels import made_label
-from polyclinic.data.sheet import contact_sheet
 from polyclinic.data.tasks import TASKS, Task, task_called
+from polyclinic.masks import Mask
 from polyclinic.weak import KINDS
 
 OnCase = Callable[[str, int, int], None]  # the case's name, how many are done, how many there are
@@ -55,14 +56,14 @@ def weaken_site(
 
 
 def _named_task(site: SiteFolder, tasks: Mapping[str, Task]) -> Task:
-    if site.about.task is None:
+    if site.toml.task is None:
         names = ", ".join(tasks)
         raise DataError([f"say for which task to make labels ({names}): no site.toml names one"])
-    return task_called(site.about.task, tasks)
+    return task_called(site.toml.task, tasks)
 
 
 def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseFiles, Mask]]:
-    """The masks of all cases that have one; everything that is wrong raises at once."""
+    """The masks of all cases that have one; all errors raise at once."""
     mistakes = Findings(site.name, site.folder)
     mistakes.lines += site.mistakes
     if kind not in KINDS:

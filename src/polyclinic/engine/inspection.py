@@ -11,12 +11,13 @@ from PIL import Image
 from torch import Tensor
 
 from polyclinic.data.batches import in_order
-from polyclinic.data.cases import UNLABELLED, Cases
+from polyclinic.data.cases import Cases
 from polyclinic.data.pictures import draw_heat
 from polyclinic.federation.method import Method
-from polyclinic.federation.seeds import generator
 from polyclinic.federation.site import Site
+from polyclinic.masks import UNLABELLED
 from polyclinic.runs import Embedded, Moment, RunFolder, SiteInfo, replacing
+from polyclinic.seeds import torch_generator
 
 PIXELS = 240  # of each site, divided among its classes
 CASES = 8  # that the pixels come from
@@ -29,7 +30,7 @@ def embedded(moment: Moment, site: Site, cases: Cases) -> Embedded:
     """What the head sees at some pixels of the first cases; the same pixels at both moments."""
     site.net.eval()
     chosen = cases.select(range(min(CASES, len(cases))))
-    places = _places(chosen.masks, generator(site.seed, site.info.name, "embeddings"))
+    places = _places(chosen.masks, torch_generator(site.seed, site.info.name, "embeddings"))
     maps = [site.net.embed(batch.images) for batch in in_order(chosen, batch=1, device=site.device)]
     height, width = chosen.masks.shape[1:]
     values = [

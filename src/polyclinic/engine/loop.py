@@ -17,10 +17,10 @@ from polyclinic.engine.reply_store import ReplyStore
 from polyclinic.engine.site_runner import Assignment, SiteRunner
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
-from polyclinic.federation.seeds import generator
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import TrainingFailed
 from polyclinic.runs import RoundLine, RoundTable, Score, SiteInfo, Split
+from polyclinic.seeds import torch_generator
 
 
 @dataclass(frozen=True)
@@ -286,6 +286,6 @@ class Loop:
         """The sites of a round: all, or a share of them drawn anew each round."""
         infos = self.sites.trained
         count = max(1, round(self.server.settings.participation * len(infos)))
-        rng = generator(self.assignment.seed, number, "participation")
+        rng = torch_generator(self.assignment.seed, number, "participation")
         drawn = torch.randperm(len(infos), generator=rng)[:count].tolist()
         return [info for info in infos if info.index in drawn] if count < len(infos) else [*infos]

@@ -12,6 +12,7 @@ from PIL import Image
 from polyclinic.data.cases import Cases
 from polyclinic.data.pictures import compared
 from polyclinic.data.tasks import Task
+from polyclinic.evaluation import METRICS
 from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.runs import RANKS, Rank, RunFolder, replacing
 
@@ -35,11 +36,12 @@ def draw_pictures(
 
 
 def ranked(names: Sequence[str], rows: Sequence[ScoreRow]) -> dict[Rank, int]:
-    """The positions of the best, the median and the worst case by mean Dice over regions."""
-    dice = defaultdict(list)
+    """The positions of the best, the median and the worst case by the first metric's mean."""
+    values = defaultdict(list)
     for row in rows:
-        if row.metric == "dice":
-            dice[row.case].append(row.value)
-    order = sorted(range(len(names)), key=lambda index: -np.mean(dice[names[index]]))
+        if row.metric == rows[0].metric:
+            values[row.case].append(row.value)
+    sign = -1 if rows and METRICS[rows[0].metric].better == "higher" else 1
+    order = sorted(range(len(names)), key=lambda index: sign * np.mean(values[names[index]]))
     positions = (0, len(order) // 2, len(order) - 1)
     return {rank: order[position] for rank, position in zip(RANKS, positions, strict=True) if order}

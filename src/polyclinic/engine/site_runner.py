@@ -21,7 +21,6 @@ from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Finish, Method, Stage
 from polyclinic.federation.scoring import score
-from polyclinic.federation.seeds import derive
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights, flatten
 from polyclinic.losses import Loss
@@ -29,6 +28,7 @@ from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, statistics
 from polyclinic.networks.pretrained import load_pretrained
 from polyclinic.runs import SiteInfo
+from polyclinic.seeds import derive
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,8 @@ class SiteRunner:
         if message is not None:
             stage.work(site)
         cases = with_masks(getattr(data, split))
-        known = self.assignment.metrics
-        rows, predicted = score(self.assignment.method, site, cases, metrics, known)
+        chosen = self.assignment.metrics
+        rows, predicted = score(self.assignment.method, site, cases, metrics, chosen)
         return rows, cases, predicted
 
     def opened(self, info: SiteInfo, data: SiteData, state: SiteState | None) -> Site:

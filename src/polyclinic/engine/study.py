@@ -19,9 +19,19 @@ from polyclinic.engine.models import keep_model
 from polyclinic.engine.recovery import recover
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.states import SiteState
+from polyclinic.evaluation import Metric
 from polyclinic.federation.server import Server
 from polyclinic.networks.parts import parameters
-from polyclinic.runs import About, AboutTask, Finished, RoundLine, RoundTable, RunError, Score
+from polyclinic.runs import (
+    About,
+    AboutMetric,
+    AboutTask,
+    Finished,
+    RoundLine,
+    RoundTable,
+    RunError,
+    Score,
+)
 
 Watch = Callable[[Run, Event], None]
 
@@ -128,6 +138,7 @@ def about(run: Run, sites: Sites) -> About:
         seed=run.seed,
         task=AboutTask(name=task.name, classes=task.classes, regions=dict(task.regions)),
         sites=runner.assignment.sites,
+        metrics={each.name: about_metric(each.built) for each in run.study.metric},
         network=run.study.network.name,
         pretrained=runner.pretrained,
         parameters=sum(runner.weights[name].numel() for name in parameters(runner.net)),
@@ -140,3 +151,8 @@ def about(run: Run, sites: Sites) -> About:
             **run.study.packages,
         },
     )
+
+
+def about_metric(metric: Metric) -> AboutMetric:
+    """What the run folder says of a metric."""
+    return AboutMetric(**{key: getattr(metric, key) for key in AboutMetric.model_fields})

@@ -2,33 +2,21 @@
 
 from collections.abc import Mapping
 
-from polyclinic.evaluation.metrics import (
-    MaskError,
-    Metric,
-    all_metrics,
-    assd,
-    dice,
-    hd,
-    hd95,
-    iou,
-)
+from polyclinic.evaluation.mask_pair import MaskError, MaskPair
+from polyclinic.evaluation.metrics import AGREE, APART, Empty, Metric, assd, dice, hd, hd95, iou
 
 METRICS: Mapping[str, Metric] = {
-    "dice": Metric(dice, "overlap: twice the common part over the sum of both", "higher", ""),
-    "iou": Metric(iou, "overlap: the common part over the union", "higher", ""),
-    "hd": Metric(hd, "largest distance between the surfaces (Hausdorff)", "lower", "px"),
-    "hd95": Metric(hd95, "95th percentile of the pooled surface distances", "lower", "px"),
-    "assd": Metric(assd, "mean of the pooled surface distances", "lower", "px"),
+    "dice": Metric(
+        dice, "Dice", "overlap: twice the common part over the sum of both", "higher", "", AGREE
+    ),
+    "iou": Metric(iou, "IoU", "overlap: the common part over the union", "higher", "", AGREE),
+    "hd": Metric(
+        hd, "HD", "largest distance between the surfaces (Hausdorff)", "lower", "px", APART
+    ),
+    "hd95": Metric(
+        hd95, "HD95", "95th percentile of the pooled surface distances", "lower", "px", APART
+    ),
+    "assd": Metric(assd, "ASSD", "mean of the pooled surface distances", "lower", "px", APART),
 }
 
-__all__ = [
-    "METRICS",
-    "MaskError",
-    "Metric",
-    "all_metrics",
-    "assd",
-    "dice",
-    "hd",
-    "hd95",
-    "iou",
-]
+__all__ = ["METRICS", "Empty", "MaskError", "MaskPair", "Metric"]

@@ -1,14 +1,15 @@
 """Scores of many cases: one row for each case, region and metric."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from polyclinic.evaluation.metrics import DISTANCES, OVERLAPS, Metric, all_metrics, unknown_metrics
-
-UNLABELLED = 255
+from polyclinic.config.mistakes import did_you_mean
+from polyclinic.evaluation import METRICS, Metric
+from polyclinic.evaluation.mask_pair import MaskPair, Spacing
+from polyclinic.masks import UNLABELLED
 
 ClassMaps = NDArray[np.integer[Any]]  # N × H × W, a class number in each pixel
 Regions = Mapping[str, tuple[int, ...]]  # the classes whose union is scored
@@ -23,16 +24,23 @@ class ScoreRow(NamedTuple):
     value: float
 
 
-class EmptyCounts(NamedTuple):
-    """Numbers of cases that the rule for empty masks decided: by which of the masks was empty."""
-
-    both: int
-    predicted: int
-    true: int
-
-
 class ScoringError(ValueError):
-    """Cases that cannot be scored; lists everything that is wrong."""
+    """Cases that cannot be scored; lists every error."""
+
+
+def all_metrics(
+    predicted: ArrayLike,
+    true: ArrayLike,
+    spacing: Spacing = 1.0,
+    names: Sequence[str] | None = None,
+    known: Mapping[str, Metric] = METRICS,
+) -> dict[str, float]:
+    """These metrics of one pair of masks, by default all that are known, sharing what they can."""
+    names = list(known) if names is None else names
+    if errors := unknown_metrics(names, known):
+        raise ValueError("; ".join(errors))
+    pair = MaskPair(predicted, true, spacing)
+    return {name: known[name].of(pair) for name in names}
 
 
 def score_cases(
@@ -42,33 +50,23 @@ def score_cases(
     regions: Regions,
     spacing: NDArray[np.floating[Any]],
     metrics: Sequence[str],
-    known: Mapping[str, Metric] = {},
+    known: Mapping[str, Metric] = METRICS,
 ) -> list[ScoreRow]:
-    """A row for each case, region and metric, in this order; the spacing of pixels is N × 2.
-
-    `known` has the metrics that are not among the built-in ones, which share what they can.
-    """
-    shared = [name for name in metrics if name not in known or name in OVERLAPS + DISTANCES]
-    _refuse_mistakes(predicted, true, names, regions, spacing, shared)
-    rows = []
+    """A row for each case, region and metric, in this order; the spacing of pixels is N × 2."""
+    errors = unknown_metrics(metrics, known)
+    errors += [f'region "{region}" has no classes' for region in regions if not regions[region]]
+    errors += _array_errors(predicted, true, names, spacing)
+    if errors:
+        raise ScoringError("these cases cannot be scored: " + "; ".join(errors))
     # No threads: a case takes about a millisecond, too little to win by handing it over.
-    for name, first, second, sizes in zip(names, predicted, true, spacing, strict=True):
-        for region, classes in regions.items():
-            masks = union(first, classes), union(second, classes)
-            values = all_metrics(*masks, sizes, shared)
-            for metric in metrics:
-                if metric not in values:
-                    values[metric] = float(known[metric].function(*masks, sizes))
-                rows.append(ScoreRow(name, region, metric, values[metric]))
-    return rows
-
-
-def count_empty(predicted: ClassMaps, true: ClassMaps, regions: Regions) -> dict[str, EmptyCounts]:
-    """For each region, how many of the cases have no pixel of it in one or both class maps."""
-    return {
-        region: _empty_counts(union(predicted, classes), union(true, classes))
+    return [
+        ScoreRow(name, region, metric, value)
+        for name, first, second, sizes in zip(names, predicted, true, spacing, strict=True)
         for region, classes in regions.items()
-    }
+        for metric, value in all_metrics(
+            union(first, classes), union(second, classes), sizes, metrics, known
+        ).items()
+    ]
 
 
 def union(class_map: ClassMaps, classes: Sequence[int]) -> NDArray[np.bool_]:
@@ -79,36 +77,25 @@ def union(class_map: ClassMaps, classes: Sequence[int]) -> NDArray[np.bool_]:
     return mask
 
 
-def _empty_counts(predicted: NDArray[np.bool_], true: NDArray[np.bool_]) -> EmptyCounts:
-    pixels = tuple(range(1, true.ndim))
-    first, second = ~predicted.any(axis=pixels), ~true.any(axis=pixels)
-    counts = (first & second, first & ~second, second & ~first)
-    return EmptyCounts(*(int(np.count_nonzero(each)) for each in counts))
+def unknown_metrics(names: Sequence[str], known: Mapping[str, Metric]) -> list[str]:
+    """A sentence about each name that is no metric, with the nearest that is."""
+    there_are = f"; there are {', '.join(known)}"
+    unknown = (name for name in names if name not in known)
+    return [f'no metric "{name}"{did_you_mean(name, known) or there_are}' for name in unknown]
 
 
-def _refuse_mistakes(
-    predicted: ClassMaps,
-    true: ClassMaps,
-    names: Sequence[str],
-    regions: Regions,
-    spacing: NDArray[np.floating[Any]],
-    metrics: Sequence[str],
-) -> None:
-    mistakes = unknown_metrics(metrics)
-    mistakes += [f'region "{region}" has no classes' for region in regions if not regions[region]]
+def _array_errors(
+    predicted: ClassMaps, true: ClassMaps, names: Sequence[str], spacing: NDArray[Any]
+) -> Iterator[str]:
     if predicted.shape != true.shape:
-        mistakes.append(f"predicted has the shape {predicted.shape}, true has {true.shape}")
+        yield f"predicted has the shape {predicted.shape}, true has {true.shape}"
     if len(names) != len(true):
-        mistakes.append(f"{len(names)} names for {len(true)} cases")
+        yield f"{len(names)} names for {len(true)} cases"
     if spacing.shape != (len(true), true.ndim - 1):
-        mistakes.append(
-            f"spacing must have the shape {(len(true), true.ndim - 1)}, got {spacing.shape}"
-        )
+        yield f"spacing must have the shape {(len(true), true.ndim - 1)}, got {spacing.shape}"
     unlabelled = [name for name, mask in zip(names, true, strict=False) if UNLABELLED in mask]
     if unlabelled:
-        mistakes.append(
+        yield (
             f"only full masks can be scored, but unlabelled pixels ({UNLABELLED}) were found in "
             + ", ".join(unlabelled)
         )
-    if mistakes:
-        raise ScoringError("these cases cannot be scored: " + "; ".join(mistakes))

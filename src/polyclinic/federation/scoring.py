@@ -51,9 +51,13 @@ def score(
     site: Site,
     cases: Cases,
     metrics: Sequence[str],
-    known: Mapping[str, Metric] = METRICS,
+    chosen: Mapping[str, Metric] = {},
 ) -> tuple[list[ScoreRow], NDArray[np.uint8]]:
-    """A row for each case, region and metric, and the class maps they were scored on."""
+    """A row for each case, region and metric, and the class maps they were scored on.
+
+    Metrics are those that the study has `chosen` and the built-in ones.
+    """
+    known = {**METRICS, **chosen}
     predicted = class_maps(method, site, cases)
     true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
     regions = site.task.regions

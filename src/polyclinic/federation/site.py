@@ -16,12 +16,12 @@ from polyclinic.data.cases import Batch, SiteData
 from polyclinic.data.tasks import Task
 from polyclinic.federation.message import Message
 from polyclinic.federation.optimizing import autocast, clip, learning_rate, optimizing
-from polyclinic.federation.seeds import derive, generator
 from polyclinic.federation.weights import Weights
 from polyclinic.losses import LOSSES, Loss
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, statistics
 from polyclinic.runs import SiteInfo
+from polyclinic.seeds import derive, torch_generator
 
 Parameters = Mapping[str, nn.Parameter]
 
@@ -116,7 +116,8 @@ class Site:
         ):
             torch.manual_seed(derive(*drawn, "net"))
             self.net.train()
-            for done, batch in enumerate(self._batches(training, total, generator(*drawn, "data"))):
+            rng = torch_generator(*drawn, "data")
+            for done, batch in enumerate(self._batches(training, total, rng)):
                 rate = learning_rate(training, (self.round - 1 + done / total) / self.rounds)
                 with autocast(training, self.device):
                     value = loss(self, batch)

@@ -2,13 +2,12 @@
 
 from polyclinic.losses.checks import TensorError
 from polyclinic.losses.gated_crf import Window, gated_crf
-from polyclinic.losses.pseudo_labels import dual_branch_loss, mixed_label, pseudo_dice
+from polyclinic.losses.pseudo_labels import mixed_label, pseudo_dice
 from polyclinic.losses.supervised import (
     LOSSES,
     LabelError,
     Loss,
     SegmentationLoss,
-    partial_cross_entropy,
     segmentation_loss,
     soft_dice,
 )
@@ -22,10 +21,8 @@ __all__ = [
     "SegmentationLoss",
     "TensorError",
     "Window",
-    "dual_branch_loss",
     "gated_crf",
     "mixed_label",
-    "partial_cross_entropy",
     "pseudo_dice",
     "segmentation_loss",
     "soft_dice",

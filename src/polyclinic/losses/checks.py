@@ -14,13 +14,13 @@ class TensorError(ValueError):
 
 def refuse(function: str, mistakes: Iterable[str]) -> None:
     """Raise a TensorError that lists the mistakes, if there are any."""
-    wrong = list(mistakes)
-    if wrong:
-        raise TensorError(f"{function} cannot work with this: {'; '.join(wrong)}")
+    errors = list(mistakes)
+    if errors:
+        raise TensorError(f"{function} cannot work with this: {'; '.join(errors)}")
 
 
 def map_mistakes(**maps: Tensor) -> Iterator[str]:
-    """What is wrong with maps (N×C×H×W, any C) that should agree with the first of them."""
+    """Errors of maps (N×C×H×W, any C) that should agree with the first of them."""
     first = next(iter(maps))
     for name, each in maps.items():
         if each.dim() != 4:
@@ -32,7 +32,7 @@ def map_mistakes(**maps: Tensor) -> Iterator[str]:
 
 
 def pixel_mistakes(name: str, pixels: Tensor, maps: Tensor) -> Iterator[str]:
-    """What is wrong with a choice of pixels (boolean N×H×W) that should agree with maps."""
+    """Errors of a choice of pixels (boolean N×H×W) that should agree with maps."""
     if pixels.dtype is not torch.bool:
         yield f"{name} should be boolean, not {pixels.dtype}"
     if tuple(pixels.shape) != _size(maps):
@@ -40,7 +40,7 @@ def pixel_mistakes(name: str, pixels: Tensor, maps: Tensor) -> Iterator[str]:
 
 
 def image_mistakes(name: str, image: Tensor) -> Iterator[str]:
-    """What is wrong with the numbers of an image."""
+    """Errors of the numbers of an image."""
     if not image.isfinite().all():
         yield f"{name} holds NaN or infinite pixels"
 

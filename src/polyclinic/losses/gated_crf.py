@@ -11,7 +11,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import avg_pool2d
 
 from polyclinic.losses.checks import (
     image_mistakes,
@@ -43,7 +42,6 @@ def gated_crf(
     sigma_xy: float = 6.0,
     sigma_rgb: float = 0.1,
     mask: Tensor | None = None,
-    downsample: int = 1,
 ) -> Tensor:
     """Give the Potts energy of probabilities (N×K×H×W) on an image (N×C×H×W), per pixel.
 
@@ -51,26 +49,24 @@ def gated_crf(
     distance of their positions over sigma_xy and of their colours over sigma_rgb together. As
     published, what lies beyond the image has position, colour and probability 0: a constant
     without gradient. With a mask (boolean N×H×W) only pairs of its pixels count, and the energy is
-    per pixel of the mask. `downsample` first averages squares of that side; the mask keeps the
-    squares it covers. The gradient reaches the probabilities alone: the weights are constants.
+    per pixel of the mask. The gradient reaches the probabilities alone: the weights are constants.
     NaN probabilities give NaN; an image with NaN is refused.
     """
     refuse(
         "gated_crf",
         (
-            *_mistakes(probabilities, image, mask),
-            *_window_mistakes(image, radius, downsample),
+            *_mistakes(probabilities, image, mask, radius),
             *positive_mistakes(sigma_xy=sigma_xy, sigma_rgb=sigma_rgb),
         ),
     )
     precision = accuracy(probabilities, image)
-    probabilities = _shrunk(probabilities.to(precision), downsample)
-    colours = _shrunk(image.detach().to(precision), downsample) / (sigma_rgb * math.sqrt(2))
+    probabilities = probabilities.to(precision)
+    colours = image.detach().to(precision) / (sigma_rgb * math.sqrt(2))
     if mask is None:
         chosen = torch.ones_like(colours[:, :1])
         beyond: Tensor | int = _beyond(colours, radius, sigma_xy)
     else:
-        chosen = _shrunk(mask[:, None].to(precision), downsample).floor()
+        chosen = mask[:, None].to(precision)
         beyond = 0
     closeness = _closeness(radius, sigma_xy).to(colours)
     energy = _Energy.apply(probabilities * chosen, chosen, colours, closeness)  # type: ignore[no-untyped-call]
@@ -148,21 +144,12 @@ def _axis(size: int, radius: int, sigma: float, like: Tensor) -> tuple[Tensor, T
     return inside, torch.exp(-(places / sigma).square() / 2)
 
 
-def _shrunk(maps: Tensor, side: int) -> Tensor:
-    return maps if side == 1 else avg_pool2d(maps, side)
-
-
-def _mistakes(probabilities: Tensor, image: Tensor, mask: Tensor | None) -> Iterator[str]:
+def _mistakes(
+    probabilities: Tensor, image: Tensor, mask: Tensor | None, radius: int
+) -> Iterator[str]:
     yield from map_mistakes(probabilities=probabilities, image=image)
     yield from image_mistakes("image", image)
     if mask is not None:
         yield from pixel_mistakes("mask", mask, probabilities)
-
-
-def _window_mistakes(image: Tensor, radius: int, downsample: int) -> Iterator[str]:
     if radius < 0:
         yield f"radius should be 0 or more, not {radius}"
-    if downsample < 1:
-        yield f"downsample should be 1 or more, not {downsample}"
-    elif any(side % downsample for side in image.shape[2:]):
-        yield f"downsample {downsample} does not divide the image's height and width"

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from polyclinic.losses.supervised import UNLABELLED
+from polyclinic.masks import UNLABELLED
 
 Inconsistency = Literal["distance", "deviation"]
 SURE = 1e-5  # probabilities stay this far from 0 and 1

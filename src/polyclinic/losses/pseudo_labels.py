@@ -8,26 +8,11 @@ import torch
 from torch import Tensor
 
 from polyclinic.losses.checks import map_mistakes, pixel_mistakes, refuse
-from polyclinic.losses.supervised import UNLABELLED, partial_cross_entropy, soft_dice
+from polyclinic.losses.supervised import soft_dice
+from polyclinic.masks import UNLABELLED
 from polyclinic.networks.contract import likeliest
 
 LOW, HIGH = 0.7, 1.0  # the first prediction's share, drawn anew for each batch
-
-
-def dual_branch_loss(
-    first: Tensor,
-    second: Tensor,
-    label: Tensor,
-    weight: float = 0.5,
-    low: float = LOW,
-    high: float = HIGH,
-    rng: torch.Generator | None = None,
-    ignore: int = UNLABELLED,
-) -> Tensor:
-    """Give the mean partial cross entropy of two branches' logits plus weight · `pseudo_dice`."""
-    entropies = [partial_cross_entropy(logits, label, ignore) for logits in (first, second)]
-    pseudo = pseudo_dice(first.softmax(1), second.softmax(1), low, high, rng)
-    return (entropies[0] + entropies[1]) / 2 + weight * pseudo
 
 
 def pseudo_dice(

@@ -8,51 +8,41 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from polyclinic.masks import UNLABELLED
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 """A function of logits (B×K×H×W) and labels (B×H×W, 255 = unlabelled) that gives a scalar."""
+
 KINDS = ("ce", "dice", "ce+dice")
-UNLABELLED = 255
 SMOOTH = 1e-5
 
 
 class LabelError(ValueError):
-    """A label of the wrong shape, or with a class that the network does not have."""
+    """A label of another shape, or with a class that the network does not have."""
 
 
-def partial_cross_entropy(logits: Tensor, label: Tensor, ignore: int = UNLABELLED) -> Tensor:
-    """Give the mean cross entropy over the batch's labelled pixels, 0 where there are none."""
-    return _cross_entropy(_log_softmax(logits), _truth(label, logits, ignore))
-
-
-def soft_dice(
-    probabilities: Tensor,
-    target: Tensor,
-    *,
-    squared: bool = True,
-    ignore: int = UNLABELLED,
-    smooth: float = SMOOTH,
-) -> Tensor:
+def soft_dice(probabilities: Tensor, target: Tensor) -> Tensor:
     """Give one minus soft Dice, as the mean over all classes including background.
 
-    Sums run over the labelled pixels of the whole batch; `squared` squares the probabilities in
-    the denominator.
+    Sums run over the labelled pixels of the whole batch; the denominator has squares.
     """
-    truth = _truth(target, probabilities, ignore)
-    return _dice(_planes(probabilities), truth, squared=squared, smooth=smooth)
+    return _dice(_planes(probabilities), _truth(target, probabilities))
 
 
 def segmentation_loss(
     logits: Tensor,
     label: Tensor,
     kind: str = "ce+dice",
-    ignore: int = UNLABELLED,
     *,
     entropy_weight: float = 1.0,
 ) -> Tensor:
-    """Give weighted cross entropy, squared soft Dice or their sum, all from one softmax."""
+    """Give weighted cross entropy over the labelled pixels, soft Dice or their sum.
+
+    Cross entropy is 0 where no pixel is labelled.
+    """
     if kind not in KINDS:
         raise ValueError(f"unknown loss '{kind}', allowed: {', '.join(KINDS)}")
-    log_probabilities, truth = _log_softmax(logits), _truth(label, logits, ignore)
+    log_probabilities, truth = torch.log_softmax(_planes(logits), 0), _truth(label, logits)
     terms = kind.split("+")
     loss = logits.new_zeros((), dtype=truth.dtype)
     if "ce" in terms:
@@ -86,17 +76,11 @@ def _cross_entropy(log_probabilities: Tensor, truth: Tensor) -> Tensor:
     return -(log_probabilities * truth).sum() / truth.sum().clamp(min=1)
 
 
-def _dice(
-    probabilities: Tensor, truth: Tensor, *, squared: bool = True, smooth: float = SMOOTH
-) -> Tensor:
+def _dice(probabilities: Tensor, truth: Tensor) -> Tensor:
     counted = probabilities * truth.sum(0)
     overlap = (counted * truth).sum(1)
-    size = (counted * counted if squared else counted).sum(1) + truth.sum(1)
-    return 1 - ((2 * overlap + smooth) / (size + smooth)).mean()
-
-
-def _log_softmax(logits: Tensor) -> Tensor:
-    return torch.log_softmax(_planes(logits), 0)
+    size = (counted * counted).sum(1) + truth.sum(1)
+    return 1 - ((2 * overlap + SMOOTH) / (size + SMOOTH)).mean()
 
 
 def _planes(maps: Tensor) -> Tensor:
@@ -104,7 +88,7 @@ def _planes(maps: Tensor) -> Tensor:
     return maps.movedim(1, 0).flatten(1).to(_accuracy(maps))
 
 
-def _truth(label: Tensor, maps: Tensor, ignore: int) -> Tensor:
+def _truth(label: Tensor, maps: Tensor) -> Tensor:
     """Give the label as classes × pixels of zeros and ones; unlabelled pixels are all zero."""
     batch, classes, *size = maps.shape
     if label.shape != (batch, *size):
@@ -113,13 +97,11 @@ def _truth(label: Tensor, maps: Tensor, ignore: int) -> Tensor:
     pixels = label.flatten()
     # Compared in place, bytes stay bytes: many times faster than making booleans.
     planes = torch.stack([pixels.clone().eq_(value) for value in range(classes)])
-    if 0 <= ignore < classes:
-        planes[ignore] = 0
-    if planes.sum() != pixels.clone().ne_(ignore).sum():
-        strange = sorted(set(pixels.unique().tolist()) - {*range(classes), ignore})
+    if planes.sum() != pixels.clone().ne_(UNLABELLED).sum():
+        strange = sorted(set(pixels.unique().tolist()) - {*range(classes), UNLABELLED})
         raise LabelError(
             f"the label holds {strange}; allowed are classes 0 to {classes - 1}, "
-            f"and {ignore} where it says nothing"
+            f"and {UNLABELLED} where it says nothing"
         )
     return planes.to(_accuracy(maps))
 

@@ -53,33 +53,19 @@ def tree_energy(
             *positive_mistakes(sigma_low=sigma_low, sigma_high=sigma_high),
         ),
     )
-    filtered = _filtered(probabilities, image.detach(), sigma_low)
+    filtered = tree_filter(probabilities, image.detach(), sigma_low)
     for guide in guides:
-        filtered = _filtered(filtered, guide, sigma_high)
+        filtered = tree_filter(filtered, guide, sigma_high)
     differences = (probabilities - filtered).abs().sum(1)
     return (differences * unlabelled).sum() / unlabelled.sum().clamp(min=1)
 
 
-def tree_filter(values: Tensor, guide: Tensor, sigma: float, guide_gradient: bool = True) -> Tensor:
+def tree_filter(values: Tensor, guide: Tensor, sigma: float) -> Tensor:
     """Give the values (N×K×H×W) averaged along the minimum spanning tree of a guide (N×C×H×W).
 
-    Gradients reach the values and, through the weights of the edges but not their choice, a guide
-    that wants one; `guide_gradient=False` leaves it out. Among edges of equal weight the vertical
-    ones come first, each kind in reading order. A guide without gradient must be finite.
+    Gradients reach the values and, through the weights of the edges but not their choice, the
+    guide. Among edges of equal weight the vertical ones come first, each kind in reading order.
     """
-    learns = guide_gradient and guide.requires_grad
-    refuse(
-        "tree_filter",
-        (
-            *map_mistakes(values=values, guide=guide),
-            *positive_mistakes(sigma=sigma),
-            *(() if learns else image_mistakes("guide", guide)),
-        ),
-    )
-    return _filtered(values, guide if learns else guide.detach(), sigma)
-
-
-def _filtered(values: Tensor, guide: Tensor, sigma: float) -> Tensor:
     precision = accuracy(values, guide)
     filtered: Tensor = _TreeFilter.apply(  # type: ignore[no-untyped-call]
         values.to(precision), guide.to(precision), sigma

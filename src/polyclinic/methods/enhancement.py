@@ -14,10 +14,10 @@ from torch.nn.functional import normalize
 
 from polyclinic.data.cases import Batch
 from polyclinic.data.random_views import Views
-from polyclinic.federation.seeds import generator
 from polyclinic.federation.site import Site
 from polyclinic.networks.blocks import Norm
 from polyclinic.networks.parts import under
+from polyclinic.seeds import torch_generator
 
 PROJECTOR = "projector"
 SPREADS = ("spread of embeddings", "spread of features")  # behind the projector and before it
@@ -75,7 +75,7 @@ def enhance(site: Site, how: Enhancement, views: Views) -> dict[str, float]:
         return {}
     online = nn.ModuleList((site.net.encoder, site.net.get_submodule(PROJECTOR)))
     target = copy.deepcopy(online).requires_grad_(False).train()
-    rng = generator(site.seed, site.info.name, site.round, site.stage, "views")
+    rng = torch_generator(site.seed, site.info.name, site.round, site.stage, "views")
     spreads: list[tuple[float, float]] = []
 
     def loss(site: Site, batch: Batch) -> Tensor:  # noqa: ARG001

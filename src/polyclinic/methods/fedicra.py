@@ -10,13 +10,13 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import l1_loss, mse_loss
 
-from polyclinic.data.cases import UNLABELLED, Batch
+from polyclinic.data.cases import Batch
 from polyclinic.data.field_of_view import in_view
-from polyclinic.federation.message import Message
-from polyclinic.federation.method import Method, plain_loss
+from polyclinic.federation.method import plain_loss
 from polyclinic.federation.site import Site
 from polyclinic.losses import Window, gated_crf, tree_energy
-from polyclinic.methods.learned_mixing import Mixing, MixingLoss, Uses, receive_mixed
+from polyclinic.masks import UNLABELLED
+from polyclinic.methods.learned_mixing import BlendingMethod, Mixing, receive_mixed
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.gated_segmenter import GatedSegmenter, Sight
 from polyclinic.networks.parts import Names, everything, parameters, part
@@ -27,7 +27,7 @@ CODE = "gate.code"
 
 
 @dataclass(frozen=True)
-class FedICRA(Method):
+class FedICRA(BlendingMethod):
     """FedAvg with a site's gate at the bottleneck, blended decoders and losses for weak labels.
 
     Tree energy and gated CRF stand in for labels that are not there: a site with full masks trains
@@ -36,7 +36,6 @@ class FedICRA(Method):
 
     adaptive_aggregation: bool = True
     mixing: Mixing = field(default_factory=lambda: Mixing(share_of_images=1.0))
-    mixing_loss: MixingLoss = "full"
     site_gate: Literal["average+max", "average", "none"] = "average+max"
     contrast: Weight = 1.0
     distance: Literal["squared", "absolute"] = "squared"
@@ -44,7 +43,6 @@ class FedICRA(Method):
     guides: Literal["projected", "features"] = "projected"
     crf: Weight = 0.1
     crf_window: Window = field(default_factory=Window)
-    uses: Uses = "blended"
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with a gate at its deepest map and guides beside its decoder."""
@@ -58,10 +56,6 @@ class FedICRA(Method):
     def shares(self, net: Segmenter) -> Names:
         """All but the site's code."""
         return everything(net) - {CODE}
-
-    def keeps(self, net: Segmenter) -> Names:
-        """What will be blended with the next weights received; all, where it is used as trained."""
-        return everything(net) if self.uses == "trained" else self.blended(net)
 
     def predicts_with(self, net: Segmenter) -> Names:
         """All but the guides."""
@@ -78,12 +72,6 @@ class FedICRA(Method):
         loss = self.loss if self.mixing_loss == "full" else plain_loss
         mixing = self.mixing if self.adaptive_aggregation else None
         receive_mixed(site, self.blended(site.net), loss, mixing)
-
-    def finalize(self, site: Site) -> Message:
-        """Use the model as the site trained it, or blend once more."""
-        if site.first or self.uses == "blended":
-            self.receive(site)
-        return Message()
 
     def loss(self, site: Site, batch: Batch) -> Tensor:
         """Labels, tree energy, gated CRF and the contrast between the sites' gates."""

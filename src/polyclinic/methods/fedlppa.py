@@ -13,12 +13,11 @@ from torch import Tensor
 from polyclinic.data.cases import Batch
 from polyclinic.data.field_of_view import in_view
 from polyclinic.federation.message import Message
-from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
 from polyclinic.losses import Window, gated_crf, pseudo_dice
-from polyclinic.methods.learned_mixing import Mixing, MixingLoss, Uses, receive_mixed
+from polyclinic.methods.learned_mixing import BlendingMethod, Mixing, receive_mixed
 from polyclinic.methods.second_decoder import (
     SECOND,
     Strategy,
@@ -31,8 +30,10 @@ from polyclinic.networks.attention import Attention, ChannelWeights
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, parameters, under
 from polyclinic.networks.prompted_segmenter import Gate, PromptedSegmenter
-from polyclinic.networks.prompts import SPARSITIES, SPARSITY_OF_KIND, Prompts
+from polyclinic.networks.prompts import Prompts
 from polyclinic.runs import SiteInfo
+from polyclinic.weak import sparsity_of
+from polyclinic.weak.kind import SPARSITIES
 
 Weight = Annotated[float, Field(ge=0)]
 UNIVERSAL, ROWS = "prompts.universal", "prompts.sites"
@@ -40,7 +41,7 @@ PLACE, SPARSITY = "prompts.place", "prompts.sparsity"
 
 
 @dataclass(frozen=True)
-class FedLPPA(Method):
+class FedLPPA(BlendingMethod):
     """FedAvg with prompts, and with pseudo labels from a second decoder made for each site.
 
     Pseudo labels and gated CRF stand in for labels that are not there: a site with full masks
@@ -58,12 +59,10 @@ class FedLPPA(Method):
     second_decoder: Strategy = "aggregated"
     learned_aggregation: bool = True
     mixing: Mixing = field(default_factory=lambda: Mixing(iterations=2))
-    mixing_loss: MixingLoss = "full"
     pseudo_labels: Weight = 0.5
     least_share: Annotated[float, Field(ge=0, le=1)] = 0.7
     crf: Weight = 0.0
     crf_window: Window = field(default_factory=Window)
-    uses: Uses = "blended"
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with prompts, a gate at its head and a second decoder."""
@@ -90,10 +89,6 @@ class FedLPPA(Method):
     def server_made(self, net: Segmenter) -> Names:
         """The second decoder."""
         return under(net, SECOND) if self.second_decoder != "none" else frozenset()
-
-    def keeps(self, net: Segmenter) -> Names:
-        """What will be blended with the next weights received; all, where it is used as trained."""
-        return everything(net) if self.uses == "trained" else self.blended(net)
 
     def blended(self, net: Segmenter) -> Names:
         """Both decoders with their heads, and the gate of the main one."""
@@ -144,12 +139,6 @@ class FedLPPA(Method):
         mixing = self.mixing if self.learned_aggregation else None
         receive_mixed(site, self.blended(site.net), loss, mixing)
 
-    def finalize(self, site: Site) -> Message:
-        """Use the model as the site trained it, or blend once more."""
-        if site.first or self.uses == "blended":
-            self.receive(site)
-        return Message()
-
     def loss(self, site: Site, batch: Batch) -> Tensor:
         """Labels, and what stands in for them: pseudo labels of both decoders, gated CRF."""
         branches = self._branches(site, batch)
@@ -182,7 +171,7 @@ class FedLPPA(Method):
 
 def whose_prompts(site: Site) -> dict[str, Tensor]:
     """Which of the prompts are the site's: its own place, and how sparse its labels are."""
-    kind = SPARSITIES.index(SPARSITY_OF_KIND[site.info.kind])
+    kind = SPARSITIES.index(sparsity_of(site.info.kind))
     return {
         PLACE: torch.eye(len(site.sites))[site.info.index],
         SPARSITY: torch.eye(len(SPARSITIES))[kind],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import numpy as np
@@ -17,9 +17,12 @@ from pydantic import Field
 from torch import Tensor
 
 from polyclinic.data.cases import Batch
+from polyclinic.federation.message import Message
+from polyclinic.federation.method import Method
 from polyclinic.federation.site import Parameters, Site
 from polyclinic.federation.weights import Weights
-from polyclinic.networks.parts import Names
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.parts import Names, everything
 
 MixingLoss = Literal["full", "supervised"]  # the method's whole objective, or the labels alone
 Uses = Literal["trained", "blended"]  # what a site uses: its own last model, or a new blend
@@ -46,6 +49,29 @@ class Mixing:
     def steps(self, site: Site) -> int:
         """The steps of one pass."""
         return self.iterations or math.ceil(self.share_of_images * site.steps_of(epochs=1))
+
+
+@dataclass(frozen=True)
+class BlendingMethod(Method):
+    """FedAvg whose sites blend a part of the network, and use a new blend or their last model."""
+
+    mixing: Mixing = field(default_factory=Mixing)
+    mixing_loss: MixingLoss = "full"
+    uses: Uses = "blended"
+
+    def blended(self, net: Segmenter) -> Names:
+        """The weights that are blended."""
+        raise NotImplementedError
+
+    def keeps(self, net: Segmenter) -> Names:
+        """What will be blended with the next weights received; all, where it is used as trained."""
+        return everything(net) if self.uses == "trained" else self.blended(net)
+
+    def finalize(self, site: Site) -> Message:
+        """Use the model as the site trained it, or blend once more."""
+        if site.first or self.uses == "blended":
+            self.receive(site)
+        return Message()
 
 
 def receive_mixed(

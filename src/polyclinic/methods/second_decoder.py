@@ -10,10 +10,10 @@ from torch import Tensor
 
 from polyclinic.federation.message import Message
 from polyclinic.federation.mixing import mix
-from polyclinic.federation.seeds import generator
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Layout, Weights
 from polyclinic.networks.parts import Names
+from polyclinic.seeds import torch_generator
 
 Strategy = Literal["aggregated", "nearest", "cyclic", "random", "none"]
 MAIN = ("decoder", "head")  # parts of the network
@@ -35,7 +35,7 @@ def make_second(
     parts = {site: reply.weights.pick(names) for site, reply in replies.items()}
     places = {info.name: info.index for info in server.sites}
     present = [places[site] for site in parts]
-    rng = generator(server.seed, server.round, "second decoder")
+    rng = torch_generator(server.seed, server.round, "second decoder")
     shares = shares_of_decoders(strategy, affinity, present, rng)
     for info in server.sites:
         made = mix(parts, shares[info.index].tolist())

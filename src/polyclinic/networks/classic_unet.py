@@ -24,18 +24,22 @@ class ClassicUNet(Segmenter):
             channels=channels,
             classes=classes,
             encoder=DoubleConvEncoder(channels, widths, relu, (0.0,) * len(widths)),
-            decoder=UpDecoder([UpBlock(2 * beside, beside) for beside in widths[-2::-1]]),
+            decoder=self.decoder_of(widths),
             head=nn.Conv2d(width, classes, kernel_size=1),
         )
 
+    def decoder_of(self, widths: tuple[int, ...]) -> nn.Module:
+        """Give the decoder for an encoder whose maps have these widths, finest first."""
+        return UpDecoder([UpBlock(2 * beside, beside) for beside in widths[-2::-1]])
+
 
 class UpBlock(UpLevel):
-    """Enlarge and narrow the map below in one step and combine it with the map beside."""
+    """Enlarge and narrow the map below in one step and combine it with the maps beside."""
 
-    def __init__(self, below: int, beside: int) -> None:
-        super().__init__(beside, beside)
+    def __init__(self, below: int, beside: int, before: int = 1) -> None:
+        super().__init__(beside, before * beside)
         self.enlarge = nn.ConvTranspose2d(below, beside, kernel_size=2, stride=2)
-        self.combine = DoubleConv(beside, beside, relu, beside=beside)
+        self.combine = DoubleConv(before * beside, beside, relu, beside=beside)
 
     def enlarged(self, below: Tensor) -> Tensor:
         """Give the map below with the size and channels of the one beside."""

@@ -11,7 +11,7 @@ from polyclinic.networks.parts import Names, norms, under
 
 
 class ImageError(ValueError):
-    """Images that a network cannot take, with everything that is wrong about them."""
+    """Images that a network cannot take, with every error."""
 
 
 class Segmenter(nn.Module):
@@ -52,10 +52,10 @@ class Segmenter(nn.Module):
         return cast(Tensor, self.decoder(features)[-1])
 
     def check(self, images: Tensor) -> None:
-        """Refuse images with the wrong number of dimensions or channels or an odd size."""
-        wrong = list(self._mistakes(images.shape))
-        if wrong:
-            raise ImageError(f"network '{self.name}' cannot take these images: {'; '.join(wrong)}")
+        """Refuse images with other dimensions or channels, or of a size that cannot be halved."""
+        errors = self._errors(images.shape)
+        if errors:
+            raise ImageError(f"network '{self.name}' cannot take these images: {'; '.join(errors)}")
 
     def pieces(self) -> dict[str, Any]:
         """What a network that adds something to this one is made of."""
@@ -77,18 +77,20 @@ class Segmenter(nn.Module):
                 parts[name] = frozenset(f"{path}.{each}" for each in names)
         return parts
 
-    def _mistakes(self, shape: torch.Size) -> list[str]:
+    def _errors(self, shape: torch.Size) -> list[str]:
         if len(shape) != 4:
             return [f"expected batch × channels × height × width, got {len(shape)} dimensions"]
         _, channels, *sides = shape
-        wrong = []
+        errors = []
         if channels != self.channels:
-            wrong.append(f"they have {channels} channel(s), it takes {self.channels}")
+            errors.append(f"they have {channels} channel(s), it takes {self.channels}")
         for side, size in zip(("height", "width"), sides, strict=True):
             if size % self.divisor or not size:
                 nearest = _nearest_multiples(size, self.divisor)
-                wrong.append(f"{side} {size} is not divisible by {self.divisor}, nearest {nearest}")
-        return wrong
+                errors.append(
+                    f"{side} {size} is not divisible by {self.divisor}, nearest {nearest}"
+                )
+        return errors
 
 
 def likeliest(scores: Tensor) -> Tensor:

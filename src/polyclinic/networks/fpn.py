@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from torch import Tensor, nn
 from torch.nn import functional
 
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.heads import EnlargingHead
+
 PYRAMID, BRANCH = 256, 128  # channels of the pyramid's maps and of the map they end in
 GROUPS = 32
+
+
+class FPNSegmenter(Segmenter):
+    """An encoder of four levels (with their `widths`) under an FPN decoder and a 1×1 head."""
+
+    divisor = 32
+
+    def __init__(self, encoder: nn.Module, *, channels: int, classes: int) -> None:
+        super().__init__(
+            channels=channels,
+            classes=classes,
+            encoder=encoder,
+            decoder=FPNDecoder(cast(Sequence[int], encoder.widths)),
+            head=EnlargingHead(BRANCH, classes, 4),
+        )
 
 
 class FPNDecoder(nn.Module):

@@ -49,14 +49,9 @@ def of_type(net: nn.Module, *types: type[nn.Module]) -> Names:
     return _inside(net, (path for path, module in found if isinstance(module, types)))
 
 
-def norms(net: nn.Module, needed_by: str = "") -> Names:
-    """Give scales, offsets and running statistics of all BatchNorm layers.
-
-    With `needed_by`, a network that has none is an error in the name of whoever needs them.
-    """
-    found = of_type(net, *BATCH_NORMS)
-    reason = f"{needed_by} keeps BatchNorm layers at the site"
-    return nonempty(found, net, reason) if needed_by else found
+def norms(net: nn.Module) -> Names:
+    """Give scales, offsets and running statistics of all BatchNorm layers."""
+    return of_type(net, *BATCH_NORMS)
 
 
 def statistics(net: nn.Module) -> Names:
@@ -89,9 +84,9 @@ def _title(net: nn.Module) -> str:
     return f"network '{getattr(net, 'name', type(net).__name__)}'"
 
 
-def _nearest(wrong: str, known: Iterable[str]) -> str:
+def _nearest(name: str, known: Iterable[str]) -> str:
     choices = list(known)
-    near = get_close_matches(wrong, choices, n=1)
+    near = get_close_matches(name, choices, n=1)
     if near:
         return f"; did you mean '{near[0]}'?"
     return f"; it has {', '.join(sorted(choices))}" if len(choices) <= 12 else ""

@@ -10,20 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-# What the labels of a site are like; boxes are filled areas, and masks the densest labels of all.
-SPARSITIES = ("sparse", "medium", "dense")
-SPARSITY_OF_KIND = {
-    "point": "sparse",
-    "scribble": "medium",
-    "scribble2": "medium",
-    "box-scribble": "medium",
-    "block": "dense",
-    "box": "dense",
-    "rotated-box": "dense",
-    "box-block": "dense",
-    "rotated-box-block": "dense",
-    "mask": "dense",
-}
+from polyclinic.weak.kind import SPARSITIES
 
 
 class Prompts(nn.Module):

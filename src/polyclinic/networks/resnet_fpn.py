@@ -6,29 +6,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from polyclinic.networks.blocks import Norm, Width
-from polyclinic.networks.contract import Segmenter
-from polyclinic.networks.fpn import BRANCH, FPNDecoder
-from polyclinic.networks.heads import EnlargingHead
+from polyclinic.networks.fpn import FPNSegmenter
 from polyclinic.networks.projection import Halving
 
 LAYERS = range(1, 5)
 
 
-class ResNetFPN(Segmenter):
+class ResNetFPN(FPNSegmenter):
     """ResNet-18 with an FPN decoder and a 1×1 head."""
 
     name = "resnet_fpn"
-    divisor = 32
 
     def __init__(self, *, channels: int, classes: int, width: Width = 64) -> None:
-        encoder = ResNet(channels, width)
-        super().__init__(
-            channels=channels,
-            classes=classes,
-            encoder=encoder,
-            decoder=FPNDecoder(encoder.widths),
-            head=EnlargingHead(BRANCH, classes, 4),
-        )
+        super().__init__(ResNet(channels, width), channels=channels, classes=classes)
 
 
 class ResNet(nn.Module):

@@ -17,7 +17,6 @@ from polyclinic.report.figures.relations import relations
 from polyclinic.report.figures.style import style
 from polyclinic.report.figures.traffic import traffic_figure
 from polyclinic.report.likeness import same_settings, warnings
-from polyclinic.report.measures import measure
 from polyclinic.report.overview import (
     choice_sentence,
     facts,
@@ -120,7 +119,7 @@ def _downloads(table: Table) -> list[tuple[str, str]]:
 def _distributions(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
     return [
         (
-            measure(metric).title_with_unit,
+            comparison.measure(metric).title_with_unit,
             [
                 (region, distribution_figure(comparison, metric, region))
                 for region in comparison.regions

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from polyclinic.report.measures import measure
 from polyclinic.report.reading import Comparison, MethodRuns, Run
 from polyclinic.runs import RANKS, Picture, Rank, RunError
 
@@ -95,7 +94,7 @@ def _caption(comparison: Comparison, run: Run, picture: Picture) -> str:
     """The first metric of the case in each region, where its scores are known."""
     if not comparison.metrics:
         return ""
-    how = measure(comparison.metrics[0])
+    how = comparison.measure(comparison.metrics[0])
     values = [
         run.tested.get((how.name, region, picture.site), {}).get(picture.case)
         for region in comparison.regions

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyclinic.evaluation.statistics import Summary, summarise
+from polyclinic.report.measures import Measure, measure
 from polyclinic.runs import (
     About,
     Finished,
@@ -133,6 +134,10 @@ class Comparison:
         """The metrics of the test scores, in the order of their first appearance."""
         found = {metric: None for run in self.runs for metric, _, _ in run.tested}
         return tuple(found)
+
+    def measure(self, metric: str) -> Measure:
+        """How a metric is printed."""
+        return measure(metric, [run.about for run in self.runs])
 
     @property
     def studies(self) -> tuple[str, ...]:

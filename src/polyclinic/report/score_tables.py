@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from polyclinic.evaluation.statistics import OVERALL, SeedSummary, Summary, across_seeds
-from polyclinic.report.measures import Measure, measure
+from polyclinic.report.measures import Measure
 from polyclinic.report.reading import Comparison, MethodRuns
 
 Kind = Literal["site", "average", "deviation", "images"]
@@ -73,7 +73,7 @@ def comparison_table(
         )
         for method in comparison.methods
     ]
-    how = measure(metric)
+    how = comparison.measure(metric)
     return Table(how, columns, _marked(rows, columns, how), over_seeds)
 
 

@@ -3,9 +3,10 @@
 from polyclinic.runs.embeddings import Embedded, Moment, read_embeddings, write_embeddings
 from polyclinic.runs.files import RunError, clear_errors, replacing, write_atomic
 from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, RunFolder
-from polyclinic.runs.names import find_runs, run_path, slug
+from polyclinic.runs.names import SPLITS, find_runs, run_path, slug
 from polyclinic.runs.records import (
     About,
+    AboutMetric,
     AboutTask,
     AttentionPicture,
     Finished,
@@ -21,7 +22,9 @@ from polyclinic.runs.records import (
 __all__ = [
     "CONTOUR_COLOURS",
     "RANKS",
+    "SPLITS",
     "About",
+    "AboutMetric",
     "AboutTask",
     "AttentionPicture",
     "Embedded",

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 
 class RunError(ValueError):
-    """Something is wrong with a run folder: what, where, and what would help."""
+    """An error in a run folder: what, where, and what would help."""
 
 
 @contextmanager

@@ -6,6 +6,8 @@ from pathlib import Path
 from polyclinic.runs.files import RunError
 from polyclinic.runs.folder import RunFolder
 
+SPLITS = "splits"  # the folder beside the studies' that keeps the splits they cut
+
 
 def slug(title: str) -> str:
     """A name for a folder: small letters, digits and dots, joined by hyphens."""

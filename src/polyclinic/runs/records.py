@@ -45,6 +45,15 @@ class SiteInfo:
     test: int = 0
 
 
+class AboutMetric(_Record):
+    """What tables say of a metric of a run; a share in 0–1 has no unit."""
+
+    title: str
+    summary: str
+    better: Literal["higher", "lower"]
+    unit: str
+
+
 class About(_Record):
     """What was run, where and with which versions; `started` is a time in ISO 8601.
 
@@ -55,6 +64,7 @@ class About(_Record):
     seed: int
     task: AboutTask
     sites: tuple[SiteInfo, ...]
+    metrics: dict[str, AboutMetric] = {}
     network: str
     pretrained: str = ""
     parameters: int

@@ -3,33 +3,35 @@
 A label has the mask's size: class numbers where something is labelled, 255 where nothing is.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 import numpy as np
 
+from polyclinic.masks import UNLABELLED, Mask
 from polyclinic.weak.blocks import blocks
-from polyclinic.weak.boxed import as_blocks, as_scribbles, boxed, filled
+from polyclinic.weak.box_kinds import as_blocks, as_scribbles, box_kind, filled
 from polyclinic.weak.boxes import Box, Shape
-from polyclinic.weak.depth import deepest
-from polyclinic.weak.kind import Kind
+from polyclinic.weak.kind import Kind, Sparsity
 from polyclinic.weak.points import points
-from polyclinic.weak.released import PRESETS
+from polyclinic.weak.regions import deepest
 from polyclinic.weak.scribbles import ragged_scribbles, scribbles
-from polyclinic.weak.style import UNLABELLED, Mask, TaskLike, present, style_of
+from polyclinic.weak.style import TaskLike, present, style_of
 
-__all__ = ["KINDS", "PRESETS", "UNLABELLED", "Box", "Kind", "label_boxes", "weaken"]
+__all__ = ["KINDS", "Box", "Kind", "label_boxes", "sparsity_of", "weaken"]
 
 KINDS: dict[str, Kind] = {
-    "point": Kind(points, "four dabs inside an object and four around it", "8 clicks"),
+    "point": Kind(points, "four dabs inside an object and four around it", "8 clicks", "sparse"),
     "scribble": Kind(scribbles, "a stroke inside an object and one around it", "2 strokes"),
     "scribble2": Kind(ragged_scribbles, "the same in a ragged, broken line", "2 quick strokes"),
-    "block": Kind(blocks, "all but a wide seam along the outline", "2 rough outlines"),
-    "box": boxed(filled, "an upright box, filled, on background"),
-    "rotated-box": boxed(filled, "the tightest of all turned boxes, filled", turned=True),
-    "box-block": boxed(as_blocks, "a box's central third, and background well off the box"),
-    "box-scribble": boxed(as_scribbles, "scribbles as in the ellipse that a box holds"),
-    "rotated-box-block": boxed(as_blocks, "the same as box-block in a turned box", turned=True),
+    "block": Kind(blocks, "all but a wide seam along the outline", "2 rough outlines", "dense"),
+    "box": box_kind(filled, "an upright box, filled, on background"),
+    "rotated-box": box_kind(filled, "the tightest of all turned boxes, filled", turned=True),
+    "box-block": box_kind(as_blocks, "a box's central third, and background well off the box"),
+    "box-scribble": box_kind(
+        as_scribbles, "scribbles as in the ellipse that a box holds", sparsity="medium"
+    ),
+    "rotated-box-block": box_kind(as_blocks, "the same as box-block in a turned box", turned=True),
 }
 
 
@@ -38,21 +40,14 @@ def weaken(
     kind: str,
     rng: np.random.Generator,
     task: str | TaskLike | None = None,
-    *,
-    preset: str | None = None,
 ) -> Mask:
     """The label of this kind that an annotator would have drawn instead of the mask.
 
     Every class of the mask has a pixel in it. Labelled pixels agree with the mask; those of boxes
-    and of what is made from boxes agree with the box. A preset gives published pixels instead, with
-    their accidents; `PRESETS` has the tasks and kinds that it knows.
+    and of what is made from boxes agree with the box.
     """
     mask = _checked(mask)
-    _kind(kind)
-    if preset is None:
-        label = KINDS[kind].draw(mask, rng, style_of(task))
-    else:
-        label = _preset(preset, kind, task)(mask)
+    label = _kind(kind).draw(mask, rng, style_of(task))
     label[mask == UNLABELLED] = UNLABELLED
     numbers = present(mask)
     # Again, because the one pixel of a class may take the place of another's that boxes put there.
@@ -60,6 +55,13 @@ def weaken(
         for number in missing:
             label[deepest(mask == number)] = number
     return label
+
+
+def sparsity_of(kind: str) -> Sparsity:
+    """How sparse labels are: masks dense, those of a kind that there are only files of, medium."""
+    if kind == "mask":
+        return "dense"
+    return KINDS[kind].sparsity if kind in KINDS else "medium"
 
 
 def label_boxes(
@@ -81,17 +83,6 @@ def _kind(name: str) -> Kind:
     if name not in KINDS:
         raise ValueError(f'no kind "{name}"; there are {_choice(name, KINDS)}')
     return KINDS[name]
-
-
-def _preset(name: str, kind: str, task: str | TaskLike | None) -> Callable[[Mask], Mask]:
-    if name not in PRESETS:
-        raise ValueError(f'no preset "{name}"; there are {_choice(name, PRESETS)}')
-    known = PRESETS[name]
-    about = task if isinstance(task, str) or task is None else task.name
-    if (about or "", kind) not in known:
-        there = ", ".join(f"{each} of {other}" for each, other in known)
-        raise ValueError(f'preset "{name}" knows {there}; not {about} of {kind}')
-    return known[about or "", kind]
 
 
 def _checked(mask: Mask) -> Mask:

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from polyclinic.weak.depth import parts, square_depth
-from polyclinic.weak.style import UNLABELLED, Mask, Style, foreground, side_of
+from polyclinic.masks import UNLABELLED, Mask
+from polyclinic.weak.regions import parts, square_depth
+from polyclinic.weak.style import Style, foreground, side_of
 
 FARTHEST = 0.75  # of the way to the background's middle, where objects leave little of it
 

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import ConvexHull
 
-from polyclinic.weak.depth import Window, parts
-from polyclinic.weak.style import Mask, Region, Style, foreground
+from polyclinic.masks import Mask
+from polyclinic.weak.regions import Window, parts
+from polyclinic.weak.style import Region, Style, foreground
 
 Shape = tuple[int, ...]
 Plane = NDArray[np.float64]  # H×W

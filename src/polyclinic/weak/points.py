@@ -6,8 +6,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.weak.depth import Window, parts
-from polyclinic.weak.style import UNLABELLED, Mask, Region, Style, foreground, side_of
+from polyclinic.masks import UNLABELLED, Mask
+from polyclinic.weak.regions import Window, parts
+from polyclinic.weak.style import Region, Style, foreground, side_of
 
 Bounds = NDArray[np.float64]  # top, bottom, left, right: the first and last rows and columns
 Place = tuple[int, int]  # row and column
@@ -55,16 +56,14 @@ def dab_reach(length: float) -> int:
     return min(range(int(length) + 2), key=off)
 
 
-def draw_dab(
-    label: Mask, place: Place, reach: int, number: int, within: Region | None = None
-) -> None:
+def draw_dab(label: Mask, place: Place, reach: int, number: int, within: Region) -> None:
     """Draw a diamond of the class `number`, as far as the image goes and within the region."""
     rows, columns = (slice(max(0, each - reach), max(0, each + reach + 1)) for each in place)
     down, right = np.ogrid[rows, columns]
     diamond = np.abs(down - place[0]) + np.abs(right - place[1]) <= reach
     there = label[rows, columns]
     diamond = diamond[: there.shape[0], : there.shape[1]]
-    there[diamond if within is None else diamond & within[rows, columns]] = number
+    there[diamond & within[rows, columns]] = number
 
 
 def _draw_dabs(

@@ -3,11 +3,12 @@
 import numpy as np
 from scipy import ndimage
 
+from polyclinic.masks import UNLABELLED, Mask
 from polyclinic.weak.boxes import find_boxes
-from polyclinic.weak.depth import depth, parts, without_holes
-from polyclinic.weak.distance import Depth
-from polyclinic.weak.hand import Hand, Level
-from polyclinic.weak.style import UNLABELLED, Mask, Region, Style, foreground, side_of
+from polyclinic.weak.brush import Brush, Level
+from polyclinic.weak.euclidean import Depth
+from polyclinic.weak.regions import depth, parts, without_holes
+from polyclinic.weak.style import Region, Style, foreground, side_of
 
 HALF = np.float32(0.5)
 DEEPEST = 0.42  # of the way from an object's edge to its middle
@@ -23,17 +24,17 @@ DRY, DRY_OVER = 2.0, 3.0  # standard deviations from which on nothing is left, a
 def scribbles(mask: Mask, rng: np.random.Generator, style: Style) -> Mask:
     """Strokes within each object and around all of them."""
     label = np.full_like(mask, UNLABELLED)
-    hand = _hand(mask, rng, style)
+    brush = _brush(mask, rng, style)
     background = mask == 0
     if background.any():
-        label[background & hand.stroke(_around(mask, rng, style))] = 0
+        label[background & brush.stroke(_around(mask, rng, style))] = 0
     for number in foreground(mask):
         outline = style.outlined(mask, number)
         for window, part in parts(outline, several=style.several, around=1):
             region = part & (mask[window] == number)
             if region.any():
                 deep = rng.uniform(*style.depth) * side_of(mask)
-                stroke = _inside(without_holes(part), region, hand, deep, arcs=style.arcs)
+                stroke = _inside(without_holes(part), region, brush, deep, arcs=style.arcs)
                 label[window][region & stroke] = number
     return label
 
@@ -41,19 +42,19 @@ def scribbles(mask: Mask, rng: np.random.Generator, style: Style) -> Mask:
 def ragged_scribbles(mask: Mask, rng: np.random.Generator, style: Style) -> Mask:
     """The same strokes by a nearly dry brush: thinner here and there, and with gaps."""
     label = scribbles(mask, rng, style)
-    hand = _hand(mask, rng, style)
+    brush = _brush(mask, rng, style)
     places = np.argwhere(label != UNLABELLED)
-    bends = [hand.hills(places, mask.shape, BENT_OVER) for _ in mask.shape]
-    moved = places + (BEND * hand.width * np.stack(bends, axis=1)).round().astype(np.intp)
+    bends = [brush.hills(places, mask.shape, BENT_OVER) for _ in mask.shape]
+    moved = places + (BEND * brush.width * np.stack(bends, axis=1)).round().astype(np.intp)
     moved = moved.clip(0, np.array(mask.shape) - 1)
     gone = label[tuple(moved.T)] != label[tuple(places.T)]
-    gone |= hand.hills(places, mask.shape, DRY_OVER) > DRY
+    gone |= brush.hills(places, mask.shape, DRY_OVER) > DRY
     label[tuple(places[gone].T)] = UNLABELLED
     return label
 
 
-def _hand(mask: Mask, rng: np.random.Generator, style: Style) -> Hand:
-    return Hand(rng, max(1.0, style.brush * side_of(mask)))
+def _brush(mask: Mask, rng: np.random.Generator, style: Style) -> Brush:
+    return Brush(rng, max(1.0, style.brush * side_of(mask)))
 
 
 def _around(mask: Mask, rng: np.random.Generator, style: Style) -> Level:
@@ -78,17 +79,17 @@ def _to_frame(shape: tuple[int, ...], share: float, turn: float) -> Level:
     return np.minimum(high - rows, wide - columns)
 
 
-def _inside(whole: Region, region: Region, hand: Hand, deep: float, *, arcs: bool) -> Region:
+def _inside(whole: Region, region: Region, brush: Brush, deep: float, *, arcs: bool) -> Region:
     """A stroke midway in a ring, else `deep` in an object, or along the middle of a thin one."""
     edge = depth(whole)
     inner = whole & ~region
-    if depth(inner).max() > hand.width:
-        return hand.stroke(HALF * (edge - depth(~inner, edge=False)))
+    if depth(inner).max() > brush.width:
+        return brush.stroke(HALF * (edge - depth(~inner, edge=False)))
     deep = min(deep, DEEPEST * float(edge.max()))
-    if deep < ROOM * hand.width:
-        return _ridge(edge, hand.width)
-    stroke = hand.stroke(edge - np.float32(deep))
-    return stroke & _two_arcs(stroke.shape, hand.rng) if arcs else stroke
+    if deep < ROOM * brush.width:
+        return _ridge(edge, brush.width)
+    stroke = brush.stroke(edge - np.float32(deep))
+    return stroke & _two_arcs(stroke.shape, brush.rng) if arcs else stroke
 
 
 def _ridge(edge: Depth, width: float) -> Region:

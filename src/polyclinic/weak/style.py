@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Mask = NDArray[np.uint8]  # H×W class numbers; in labels also UNLABELLED
+from polyclinic.masks import UNLABELLED, Mask
+
 Region = NDArray[np.bool_]  # H×W
-UNLABELLED = 255
 
 
 class TaskLike(Protocol):

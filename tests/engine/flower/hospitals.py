@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import chain, count
 from pathlib import Path
 
+from demo.drawn_sites import write_drawn_site
+
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import EngineSettings, Study, Tables, load_study
 from polyclinic.config.node_file import NodeFile, load_node_file
-from polyclinic.data.drawing import write_drawn_site
 from polyclinic.data.load import load_federation
 from polyclinic.data.synthetic import federation
 from polyclinic.engine.flower.coordinator import across_hospitals

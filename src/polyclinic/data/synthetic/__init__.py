@@ -4,7 +4,6 @@ The sites differ in what they see (shapes), how it looks (devices) and, above al
 draw an outline when the edge is soft, so that no single model suits them all.
 """
 
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from polyclinic.data.synthetic import fundus, octa, polyp, prostate
 from polyclinic.data.synthetic.appearance import photograph
 from polyclinic.data.synthetic.canvas import Canvas, canvas_of
 from polyclinic.data.synthetic.sites import Drawing, Subject, SyntheticSite
+from polyclinic.seeds import numpy_generator
 
 FEDERATIONS: Mapping[str, tuple[SyntheticSite, ...]] = {
     "fundus": fundus.SITES,
@@ -102,11 +102,11 @@ class _Case:
 
     def subject(self, seed: int, site: str, slices: int) -> Subject:
         """Dice of its own for each patient and slice, so that no case depends on another."""
-        key = (seed, zlib.crc32(site.encode()), SPLITS.index(self.split), self.patient)
+        key = (seed, site, self.split, self.patient)
         height = 0.0 if self.slice is None else (2 * self.slice + 1) / slices - 1
         return Subject(
-            patient=np.random.default_rng(key),
-            slice=np.random.default_rng((*key, 1 + (self.slice or 0))),
+            patient=numpy_generator(*key),
+            slice=numpy_generator(*key, self.slice or 0),
             height=height,
         )
 

@@ -62,11 +62,12 @@ def site_figure(comparison: Comparison) -> str | None:
 
 def _validation_label(comparison: Comparison) -> str:
     metrics = [run.validation_metric for run in comparison.runs]
-    return f"Validation {measure(next(filter(None, metrics), 'dice')).title_with_unit}"
+    how = comparison.measure(next(filter(None, metrics), "dice"))
+    return f"Validation {how.title_with_unit}"
 
 
 def _validation_curve(run: Run, site: str) -> Curve:
-    factor = measure(run.validation_metric or "").factor
+    factor = measure(run.validation_metric or "", [run.about]).factor
     return {number: factor * value for number, value in run.validated.get(site, {}).items()}
 
 

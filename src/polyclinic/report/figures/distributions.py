@@ -16,7 +16,6 @@ from polyclinic.report.figures.style import (
     style,
     to_data_uri,
 )
-from polyclinic.report.measures import measure
 from polyclinic.report.reading import Comparison, MethodRuns
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def distribution_figure(comparison: Comparison, metric: str, region: str) -> str
     """One panel per site, one row per finished method: box from quartile to quartile, all cases."""
     from matplotlib.ticker import MaxNLocator
 
-    how = measure(metric)
+    how = comparison.measure(metric)
     methods = [(index, each) for index, each in enumerate(comparison.methods) if each.finished]
     labels = [shortened(method.title) for _, method in methods]
     rows = math.ceil(len(comparison.sites) / _MOST_COLUMNS)

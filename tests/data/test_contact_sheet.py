@@ -1,8 +1,8 @@
 import numpy as np
 from PIL import Image
 
+from polyclinic.data.contact_sheet import GAP, TILE, contact_sheet
 from polyclinic.data.pictures import COLOURS
-from polyclinic.data.sheet import GAP, TILE, contact_sheet
 from polyclinic.data.tasks import TASKS
 from tests.data.folders import write_labels, write_listing, write_site
 

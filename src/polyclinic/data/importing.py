@@ -54,11 +54,11 @@ def _copy(site: SiteFolder, folder: Path, task: Task) -> None:
 
 
 def _about(site: SiteFolder, task: Task) -> str:
-    spacing = list(site.about.spacing) if site.about.spacing else None
+    spacing = list(site.toml.spacing) if site.toml.spacing else None
     known: dict[str, Any] = {
         "name": site.name,
         "task": task.name,
-        "labels": site.about.labels,
+        "labels": site.toml.labels,
         "spacing": spacing,
     }
     return tomli_w.dumps({key: value for key, value in known.items() if value})

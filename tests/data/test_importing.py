@@ -8,7 +8,7 @@ from polyclinic.config import DataSettings
 from polyclinic.data.check import check_folder
 from polyclinic.data.errors import DataError
 from polyclinic.data.folder import read_site
-from polyclinic.data.imports import import_folder
+from polyclinic.data.importing import import_folder
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
 from tests.data.folders import draw_case, write_labels, write_site
@@ -40,7 +40,7 @@ def test_divided_folders_become_site_folders(source, tmp_path):
     assert not site.divided
     assert len(site.cases) == 11
     assert site.kinds == ("mask", "point")
-    assert (site.about.name, site.about.task) == ("alpha", "fundus")
+    assert (site.toml.name, site.toml.task) == ("alpha", "fundus")
     assert check_folder(tmp_path / "ours").mistakes == ()
 
 
@@ -70,7 +70,7 @@ def test_site_folders_keep_what_they_say_about_themselves(tmp_path):
     (folder / "site.toml").write_text('labels = "mask"\nspacing = [0.5, 0.25]\n')
     import_folder(tmp_path / "source", tmp_path / "ours", FUNDUS)
 
-    about = read_site(tmp_path / "ours" / "alpha").about
+    about = read_site(tmp_path / "ours" / "alpha").toml
     assert (about.labels, about.spacing) == ("mask", (0.5, 0.25))
 
 

@@ -1,6 +1,6 @@
 import torch
 
-from polyclinic.federation.seeds import derive, generator
+from polyclinic.seeds import derive, numpy_generator, torch_generator
 
 
 def test_seeds_follow_from_every_part_and_only_from_them():
@@ -17,5 +17,6 @@ def test_seeds_are_the_same_on_every_machine():
 
 
 def test_generators_draw_the_same_twice():
-    draws = [torch.rand(3, generator=generator(1, "x")) for _ in range(2)]
+    draws = [torch.rand(3, generator=torch_generator(1, "x")) for _ in range(2)]
     assert torch.equal(*draws)
+    assert numpy_generator(1, "x").random() == numpy_generator(1, "x").random()

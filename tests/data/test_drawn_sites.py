@@ -1,7 +1,7 @@
 import torch
+from demo.drawn_sites import write_drawn_site
 
 from polyclinic.config import DataSettings, SiteSettings
-from polyclinic.data.drawing import write_drawn_site
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
 

@@ -1,4 +1,4 @@
-"""The hand that holds the brush, and that is not quite steady."""
+"""A brush in a hand that is not quite steady."""
 
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ STRETCH = 4.0  # … over so many brush widths
 
 
 @dataclass(frozen=True)
-class Hand:
-    """A brush of `width` pixels and the dice that move it."""
+class Brush:
+    """A brush of `width` pixels and the generator that moves it."""
 
     rng: np.random.Generator
     width: float

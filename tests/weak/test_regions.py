@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from scipy import ndimage
 
-from polyclinic.weak.depth import deepest, depth, parts, square_depth, without_holes
+from polyclinic.weak.regions import deepest, depth, parts, square_depth, without_holes
 from tests.weak.masks import nasty_masks
 
 

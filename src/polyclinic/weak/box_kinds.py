@@ -4,21 +4,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from polyclinic.masks import UNLABELLED, Mask
 from polyclinic.weak.boxes import Box, Shape, find_boxes
-from polyclinic.weak.kind import Convert, Kind
+from polyclinic.weak.kind import Convert, Kind, Sparsity
 from polyclinic.weak.scribbles import scribbles
-from polyclinic.weak.style import UNLABELLED, Mask, Region, Style
+from polyclinic.weak.style import Region, Style
 
 THIRD = 1 / 3
 
 
-def boxed(convert: Convert, summary: str, *, turned: bool = False) -> Kind:
+def box_kind(
+    convert: Convert, summary: str, *, turned: bool = False, sparsity: Sparsity = "dense"
+) -> Kind:
     """The kind that finds a mask's boxes, upright or turned, and converts them."""
 
     def draw(mask: Mask, rng: np.random.Generator, style: Style) -> Mask:
         return convert(find_boxes(mask, style, turned=turned), mask.shape, rng, style)
 
-    return Kind(draw, summary, "3 clicks" if turned else "2 clicks", convert)
+    return Kind(draw, summary, "3 clicks" if turned else "2 clicks", sparsity, convert)
 
 
 def filled(boxes: Sequence[Box], shape: Shape, _: np.random.Generator, __: Style) -> Mask:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import ndimage
 
-from polyclinic.weak.distance import Depth, distances
+from polyclinic.weak.euclidean import Depth, distances
 from polyclinic.weak.style import Region
 
 Window = tuple[slice, slice]

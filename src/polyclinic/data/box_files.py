@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from polyclinic.config.mistakes import did_you_mean
 from polyclinic.data.errors import UnreadableError
-from polyclinic.data.seeds import generator
 from polyclinic.data.site_files import read_csv
 from polyclinic.data.tasks import Task
+from polyclinic.seeds import numpy_generator
 from polyclinic.weak import KINDS, Box, label_boxes
 
 SUFFIX = ".csv"
@@ -31,7 +31,7 @@ def made_of_boxes(kind: str) -> bool:
 def read_boxed_label(path: Path, kind: str, size: Size, task: Task) -> NDArray[np.uint8]:
     """The label of this kind that the boxes of a file make, for an image of this size."""
     boxes = read_boxes(path, size, task)
-    return label_boxes(boxes, size, kind, generator("boxes", kind, path.stem), task)
+    return label_boxes(boxes, size, kind, numpy_generator("boxes", kind, path.stem), task)
 
 
 def read_boxes(path: Path, size: Size, task: Task) -> list[Box]:
@@ -40,14 +40,14 @@ def read_boxes(path: Path, size: Size, task: Task) -> list[Box]:
     if set(header) - {"angle"} != set(COLUMNS):
         found = ", ".join(header) or "nothing"
         raise UnreadableError(f"columns are {', '.join(COLUMNS)} and maybe angle; found {found}")
-    boxes, wrong = [], []
+    boxes, errors = [], []
     for number, row in enumerate(rows, 1):
         try:
             boxes.append(_box(row, size, task))
         except ValueError as error:
-            wrong.append(f"box {number} {error}")
-    if wrong:
-        raise UnreadableError("; ".join(wrong))
+            errors.append(f"box {number} {error}")
+    if errors:
+        raise UnreadableError("; ".join(errors))
     return boxes
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from polyclinic.config import DataSettings, SiteSettings
-from polyclinic.data.boxes import read_boxed_label, read_boxes
+from polyclinic.data.box_files import read_boxed_label, read_boxes
 from polyclinic.data.errors import DataError, UnreadableError
 from polyclinic.data.folder import read_site
 from polyclinic.data.load import load_federation
