@@ -107,34 +107,36 @@ def test_every_mistake_of_a_site_is_found_at_once(tmp_path):
     }
 
 
-def test_listing_and_images_must_agree(tmp_path):
+@pytest.mark.parametrize(
+    ("rows", "mistakes"),
+    [
+        (
+            [("00", "a", ""), ("00.png", "b", "")],
+            [
+                ", cases.csv: case 00.png has no image (cases are named without .png)",
+                ", images/01.png: is not listed in cases.csv",
+            ],
+        ),
+        (
+            [("00", "a", "train"), ("01", "a", "test")],
+            [": patient a is in train and test; a patient belongs to one split"],
+        ),
+        (
+            [("00", "a", "val"), ("01", "b", "")],
+            [
+                ": no split for 01; give one to all cases or to none",
+                ": its split has no train case",
+                ": its split has no test case",
+            ],
+        ),
+    ],
+    ids=["images as listed", "a patient in one split", "all cases, with train and test"],
+)
+def test_a_listing_must_agree_with_images_and_itself(tmp_path, rows, mistakes):
     folder = write_site(tmp_path / "alpha", 2)
-    write_listing(folder, [("00", "a", ""), ("00.png", "b", "")])
+    write_listing(folder, rows)
 
-    assert read_site(folder).mistakes == (
-        "site alpha, cases.csv: case 00.png has no image (cases are named without .png)",
-        "site alpha, images/01.png: is not listed in cases.csv",
-    )
-
-
-def test_a_patient_in_two_splits_is_a_mistake(tmp_path):
-    folder = write_site(tmp_path / "alpha", 3)
-    write_listing(folder, [("00", "a", "train"), ("01", "a", "test"), ("02", "b", "test")])
-
-    assert read_site(folder).mistakes == (
-        "site alpha: patient a is in train and test; a patient belongs to one split",
-    )
-
-
-def test_a_split_is_for_all_cases_and_has_train_and_test(tmp_path):
-    folder = write_site(tmp_path / "alpha", 2)
-    write_listing(folder, [("00", "a", "val"), ("01", "b", "")])
-
-    assert read_site(folder).mistakes == (
-        "site alpha: no split for 01; give one to all cases or to none",
-        "site alpha: its split has no train case",
-        "site alpha: its split has no test case",
-    )
+    assert read_site(folder).mistakes == tuple(f"site alpha{each}" for each in mistakes)
 
 
 def test_an_empty_site_is_a_mistake(tmp_path):
