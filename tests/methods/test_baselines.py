@@ -31,12 +31,12 @@ class Plain(Segmenter):
     """A network without norm layers, so that a batch's images do not meet."""
 
     name = "plain"
+    divisor = 16
 
     def __init__(self, *, channels: int, classes: int, width: int = 2) -> None:
         super().__init__(
             channels=channels,
             classes=classes,
-            divisor=16,
             encoder=Listed(nn.Conv2d(channels, width, 3, padding=1)),
             decoder=Listed(nn.Tanh(), first=True),
             head=nn.Conv2d(width, classes, 1),

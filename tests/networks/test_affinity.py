@@ -104,4 +104,4 @@ def test_a_network_without_a_place_for_it_is_refused_by_name():
 
     parts = {part: nn.Identity() for part in ("encoder", "decoder", "head")}
     with pytest.raises(NoPlaceForAttention, match=r"network 'flat'.*paa = false"):
-        add_affinity(Flat(channels=1, classes=2, divisor=1, **parts), Projection())
+        add_affinity(Flat(channels=1, classes=2, **parts), Projection())
