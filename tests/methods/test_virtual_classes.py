@@ -284,3 +284,10 @@ def test_what_is_switched_off_is_not_built(federation):
 def test_a_sharing_that_does_not_exist_is_refused_with_those_that_do(federation):
     with pytest.raises(ConfigError, match=r"paa_shares.*query\+matrix"):
         federation().study(NAME, "method.paa_shares=keys")
+
+
+def test_a_loss_of_ones_own_is_weighted_as_a_whole(federation):
+    method, site, batch = a_site(federation, "method.real_weight=3.0", "method.virtual_weight=0")
+    site.net.eval()
+    site.loss = lambda logits, labels: logits.square().mean()
+    torch.testing.assert_close(method.loss(site, batch), 3 * site.net(batch.images).square().mean())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from polyclinic.catalog import BUILT_IN
+from polyclinic.catalog import BUILT_IN, installed
 from polyclinic.config.node_file import NodeFile, load_node_file
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.deploy import own_side
@@ -195,6 +195,21 @@ def test_a_package_that_the_study_needs_must_be_here_and_allowed(coordinator, fo
     found = wrong(folder)
     assert "fed-mine is missing, at the coordinator Polyclinic" in found["same versions"]
     assert "not allowed: code of the package fed-mine" in found["permissions"]
+
+
+@pytest.mark.usefixtures("package")
+def test_a_task_of_a_package_is_known_where_the_site_allows_the_package(coordinator, folder):
+    needed = {"packages": {"fed-mine": "1.2"}, "task": "fovea", "classes": ["background", "fovea"]}
+    coordinator.published = json.dumps(json.loads(coordinator.published) | needed).encode()
+
+    def found(*allowed):
+        findings = check_site(site_in(folder), installed(allowed))
+        return {each.about: each for each in findings}
+
+    assert "comes from the package fed-mine 1.2, whose code" in str(found()["task"])
+    allowed = found("fed-mine")
+    assert allowed["task"].good
+    assert allowed["same versions"].good
 
 
 def test_data_of_another_task_are_told(folder):
