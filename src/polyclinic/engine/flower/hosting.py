@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.data.synthetic import federation
 from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.link import Failure, Link
 from polyclinic.engine.flower.protocol import (
     GreetingRequest,
     GreetingResponse,
@@ -21,7 +23,7 @@ from polyclinic.engine.flower.protocol import (
     requesting,
 )
 from polyclinic.engine.flower.sites import FlowerSites
-from polyclinic.engine.flower.transport import Failure, Link, Transport
+from polyclinic.engine.flower.transport import Transport
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.local import prepare
 from polyclinic.engine.loop import Event
@@ -40,8 +42,6 @@ from polyclinic.engine.study import (
 from polyclinic.methods import METHODS
 from polyclinic.runs import AboutSite, RunError, slug
 from polyclinic.runs.texts import plain
-
-LARGEST = 2**20  # bytes of tensors in the response to a greeting, which needs none
 
 
 def host_study(
@@ -120,7 +120,9 @@ def greet(run: Run, transport: Transport) -> list[AboutSite]:
     A site that a resumed run knows may be away for the moment.
     """
     names = site_names(run.study)
-    known = {site.name: site for site in _known_sites(run)}
+    known: dict[str, AboutSite] = {}
+    with suppress(RunError):  # where nothing can be read of the run, no site may be away
+        known = {site.name: site for site in run.folder.about().sites}
     patience = None if set(names) <= set(known) else transport.settings.deadline
     replies = dict(transport.exchange(dict.fromkeys(names, _greeting(run)), patience=patience))
     present, refusals = {}, {}
@@ -138,15 +140,8 @@ def greet(run: Run, transport: Transport) -> list[AboutSite]:
     return [present[name].about if name in present else away[name] for name in names]
 
 
-def _known_sites(run: Run) -> tuple[AboutSite, ...]:
-    try:
-        return run.folder.about().sites if run.folder.exists else ()
-    except RunError:
-        return ()  # all sites are asked anew, and the file is written again
-
-
 def events_file(root: Path, study: Study) -> Path:
-    """Where the events of a hosted study are told to whoever follows it."""
+    """Where the events of a hosted study are written for whoever follows it."""
     return root / slug(study.name) / "events.jsonl"
 
 
@@ -156,7 +151,7 @@ def _greeting(run: Run) -> bytes:
 
 
 def _greeted(site: str, reply: bytes | Failure) -> GreetingResponse:
-    response = read_response(GreetingResponse, open_response(site, reply, LARGEST))
+    response = read_response(GreetingResponse, open_response(site, reply, most=0))
     here = version("polyclinic")
     if response.version != here:
         theirs = plain(response.version)

@@ -14,9 +14,8 @@ from flwr.serverapp import Grid, ServerApp
 from polyclinic.config import load_study
 from polyclinic.engine.flower.event_log import EventLog
 from polyclinic.engine.flower.hosting import events_file, host_study
-from polyclinic.engine.flower.link import FlowerLink
+from polyclinic.engine.flower.link import Link
 from polyclinic.engine.flower.processes import alive
-from polyclinic.engine.flower.transport import Link
 from polyclinic.engine.study import TABLES
 
 app = ServerApp()
@@ -25,7 +24,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Host the study that the run's settings name."""
-    host(FlowerLink(grid), context.run_config)
+    host(Link(grid), context.run_config)
 
 
 def host(link: Link, settings: Mapping[str, object]) -> None:
@@ -36,15 +35,8 @@ def host(link: Link, settings: Mapping[str, object]) -> None:
     log.begin(str(settings["attempt"]))
     Thread(target=_end_with, args=(int(str(settings["coordinator"])),), daemon=True).start()
     try:
-        host_study(
-            study,
-            root,
-            link,
-            resume=bool(settings["resume"]),
-            fresh=bool(settings["fresh"]),
-            insecure=bool(settings["insecure"]),
-            watch=log.add,
-        )
+        flags = {name: bool(settings[name]) for name in ("resume", "fresh", "insecure")}
+        host_study(study, root, link, **flags, watch=log.add)
     except Exception as error:
         known = isinstance(error, ValueError)
         log.end(str(error) if known else f"{type(error).__name__}: {error}")
