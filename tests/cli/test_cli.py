@@ -169,7 +169,7 @@ def test_a_folder_is_checked_with_a_summary_and_a_contact_sheet(polyclinic, site
     code, out, _ = polyclinic("data", "check", site.parent, "--task", "octa", "--sheet", sheet)
     assert code == 0
     assert "alpha" in out
-    assert "mistakes: 0" in out
+    assert "errors: 0" in out
     with Image.open(sheet) as drawn:
         assert drawn.size[0] > 100
 

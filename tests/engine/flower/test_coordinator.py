@@ -82,48 +82,48 @@ def test_a_process_that_always_dies_is_given_up(hospitals, host, tmp_path, monke
 
 
 @pytest.fixture
-def told(hospitals, tmp_path):
+def followed(hospitals, tmp_path):
     """The file of events of a study, as its process would write it, and the study's runs."""
     runs = runs_of(across_hospitals(hospitals.study()), tmp_path / "runs")
     return EventLog(tmp_path / "events.jsonl"), runs
 
 
-def test_an_attempt_is_followed_to_its_end(host, told):
-    events, runs = told
+def test_an_attempt_is_followed_to_its_end(host, followed):
+    events, runs = followed
     events.begin("one")
-    events.tell(runs[0], RoundDone(1, None))
+    events.add(runs[0], RoundDone(1, None))
     events.end()
     seen = []
     assert host._follow(EventLog(events.path), "one", runs, lambda *both: seen.append(both))
     assert seen == [(runs[0], RoundDone(1, None))]
 
 
-def test_an_attempt_that_fails_tells_why(host, told):
-    events, runs = told
+def test_an_attempt_that_fails_tells_why(host, followed):
+    events, runs = followed
     events.begin("one")
     events.end("site north was on fire")
     with pytest.raises(RunError, match="on fire"):
         host._follow(EventLog(events.path), "one", runs, silent)
 
 
-def test_a_process_that_died_is_noticed(host, told, monkeypatch):
-    events, runs = told
+def test_a_process_that_died_is_noticed(host, followed, monkeypatch):
+    events, runs = followed
     monkeypatch.setattr(os, "getpid", lambda: 2**22 + 1)  # no process has such a number
     events.begin("one")
     monkeypatch.undo()
     assert not host._follow(EventLog(events.path), "one", runs, silent)
 
 
-def test_an_attempt_that_never_begins_is_given_up(host, told, monkeypatch):
+def test_an_attempt_that_never_begins_is_given_up(host, followed, monkeypatch):
     monkeypatch.setattr(coordinator, "START_UP", 0.0)
-    events, runs = told
+    events, runs = followed
     events.begin("another")
     events.end()
     assert not host._follow(EventLog(events.path), "one", runs, silent)
 
 
-def test_following_ends_when_the_command_is_ended(host, told):
-    events, runs = told
+def test_following_ends_when_the_command_is_ended(host, followed):
+    events, runs = followed
     host.going_on = lambda: False
     with pytest.raises(KeyboardInterrupt):
         host._follow(events, "one", runs, silent)

@@ -20,8 +20,7 @@ from polyclinic.engine.flower.carrier import (
     from_records,
     to_records,
 )
-from polyclinic.engine.flower.link import FlowerLink
-from polyclinic.engine.flower.transport import Failure
+from polyclinic.engine.flower.link import Failure, Link
 
 Node = namedtuple("Node", ("node_id", "name"))
 
@@ -58,7 +57,7 @@ def record(name: str = NAME, stored: str = STORED_AS, array: str = NAME) -> Reco
 
 
 def test_machines_are_told_with_their_registered_names():
-    assert FlowerLink(Replies()).machines() == {7: "north", 8: ""}
+    assert Link(Replies()).machines() == {7: "north", 8: ""}
 
 
 def test_replies_are_told_by_the_message_that_they_answer():
@@ -68,7 +67,7 @@ def test_replies_are_told_by_the_message_that_they_answer():
         Message(error=Error(5, "it\x1b[31m died"), metadata=about("c")),
         Message(content=RecordDict(), metadata=about("d")),
     )
-    assert dict(FlowerLink(grid).receive(["a", "b", "c", "d"])) == {
+    assert dict(Link(grid).receive(["a", "b", "c", "d"])) == {
         "a": b"bytes",
         "b": Failure("Flower's error 5"),
         "c": Failure("it[31m died"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +14,7 @@ import torch
 from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.data.synthetic import federation
 from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.link import Failure, Link
 from polyclinic.engine.flower.protocol import (
     GreetingRequest,
     GreetingResponse,
@@ -23,7 +24,7 @@ from polyclinic.engine.flower.protocol import (
     requesting,
 )
 from polyclinic.engine.flower.sites import FlowerSites
-from polyclinic.engine.flower.transport import Failure, Link, Transport
+from polyclinic.engine.flower.transport import Transport
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.local import prepare_process
 from polyclinic.engine.run import Run, assignment_of, runs_of
@@ -31,8 +32,6 @@ from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.study import refuse_no_validation
 from polyclinic.runs import RunError, SiteInfo, slug
 from polyclinic.runs.texts import plain
-
-LARGEST = 2**20  # bytes of tensors in the response to a greeting, which needs none
 
 
 class FlowerEngine:
@@ -116,7 +115,9 @@ def greet(run: Run, transport: Transport) -> list[SiteInfo]:
     A site that a resumed run knows may be away for the moment.
     """
     names = site_names(run.study)
-    known = {site.name: site for site in _known_sites(run)}
+    known: dict[str, SiteInfo] = {}
+    with suppress(RunError):  # where nothing can be read of the run, no site may be away
+        known = {site.name: site for site in run.folder.about().sites}
     patience = None if set(names) <= set(known) else transport.settings.deadline
     replies = dict(transport.exchange(dict.fromkeys(names, _greeting(run)), patience=patience))
     present, refusals = {}, {}
@@ -135,15 +136,8 @@ def greet(run: Run, transport: Transport) -> list[SiteInfo]:
     return [replace(found[name], index=index) for index, name in enumerate(names)]
 
 
-def _known_sites(run: Run) -> tuple[SiteInfo, ...]:
-    try:
-        return run.folder.about().sites if run.folder.exists else ()
-    except RunError:
-        return ()  # all sites are asked anew, and the file is written again
-
-
 def events_file(root: Path, study: Study) -> Path:
-    """Where the events of a hosted study are told to whoever follows it."""
+    """Where the events of a hosted study are written for whoever follows it."""
     return root / slug(study.name) / "events.jsonl"
 
 
@@ -153,7 +147,7 @@ def _greeting(run: Run) -> bytes:
 
 
 def _greeted(site: str, reply: bytes | Failure, packages: Mapping[str, str]) -> GreetingResponse:
-    response = read_response(GreetingResponse, open_response(site, reply, LARGEST))
+    response = read_response(GreetingResponse, open_response(site, reply, most=0))
     theirs = {"Polyclinic": response.version, **response.packages}
     for package, here in {"Polyclinic": version("polyclinic"), **packages}.items():
         if theirs.get(package) != here:

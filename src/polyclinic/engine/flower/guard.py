@@ -46,11 +46,11 @@ class Guard(MetaPathFinder):
         for entry in [each for each in sys.path if each not in self.checked]:
             folder = Path(entry).resolve()
             if folder.is_relative_to(self.apps):
-                odd = differences(folder)
-                if odd:
+                different = differences(folder)
+                if different:
                     raise ForeignCode(
                         f"the app that came with this message is not that of the Polyclinic "
-                        f"installed here ({', '.join(odd[:5])}); it was not run ({fullname})"
+                        f"installed here ({', '.join(different[:5])}); it was not run ({fullname})"
                     )
             self.checked.add(entry)
         return None

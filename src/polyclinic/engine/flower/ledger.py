@@ -44,18 +44,22 @@ class Ledger:
 
     def lines(self) -> list[dict[str, Any]]:
         """All lines as they stand; LedgerBroken where one is none."""
-        texts = enumerate(complete_lines(self.path), start=1)
-        return [self._line(text, number) for number, text in texts]
+        return self._read(complete_lines(self.path))
 
     def head(self) -> str:
         """The hash of the last line: who has noted it can tell whether lines were cut off."""
-        lines = complete_lines(self.path)
-        return str(self._line(lines[-1], len(lines))["hash"]) if lines else START
+        last = self._read(complete_lines(self.path)[-1:])
+        return str(last[0]["hash"]) if last else START
 
     def refuse_broken(self) -> None:
         """Raise an error that names every mistake, and how to go on."""
         if found := self.mistakes():
-            raise LedgerBroken("\n".join([*found[:10], self._advice()]))
+            advice = (
+                f"nothing leaves a site without a sound ledger; look into it, then move {self.path}"
+                " aside, which keeps what it says, and start again: a new ledger begins, and with "
+                "it the count of ε"
+            )
+            raise LedgerBroken("\n".join([*found[:10], advice]))
 
     def mistakes(self) -> list[str]:
         """What shows that somebody changed, removed or inserted lines; empty where nobody did."""
@@ -85,19 +89,12 @@ class Ledger:
         rho = sum(1 / (2 * noise**2) for noise in [*noises, more] if noise)
         return rho + 2 * math.sqrt(rho * math.log(1 / delta))
 
-    def _line(self, text: str, number: int) -> dict[str, Any]:
+    def _read(self, texts: list[str]) -> list[dict[str, Any]]:
         try:
-            return _parsed(text)
+            return [_parsed(text) for text in texts]
         except ValueError:
-            where = f"line {number} of {self.path} is not a line of a ledger"
-            raise LedgerBroken(f"{where}\n{self._advice()}") from None
-
-    def _advice(self) -> str:
-        return (
-            f"nothing leaves a site without a sound ledger; look into it, then move {self.path} "
-            "aside, which keeps what it says, and start again: a new ledger begins, and with it "
-            "the count of ε"
-        )
+            self.refuse_broken()
+            raise
 
 
 def _parsed(text: str) -> dict[str, Any]:

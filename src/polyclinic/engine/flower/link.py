@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 
 from polyclinic.engine.flower.carrier import PayloadError, from_records, to_records
-from polyclinic.engine.flower.transport import Failure
 from polyclinic.runs.texts import plain
 
 KIND = "query"  # of all our messages, in Flower's words
 
 
-class FlowerLink:
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no reply from a site; a `final` one is not cured by sending again."""
+
+    reason: str
+    final: bool = False
+
+
+class Link:
     """A link over Flower's grid."""
 
     def __init__(self, grid: Grid) -> None:

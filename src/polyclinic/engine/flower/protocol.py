@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 from torch import Tensor
 
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.transport import Failure
+from polyclinic.engine.flower.link import Failure
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED
@@ -185,39 +185,34 @@ def check_disclosure(message: Message, network: Weights) -> None:
 class Signature:
     """What a message consists of, without its values."""
 
-    weights: tuple[tuple[str, tuple[int, ...]], ...]
+    weights: frozenset[tuple[str, tuple[int, ...]]]
     extras: tuple[tuple[str, Shape], ...]
 
     @classmethod
     def of(cls, message: Message) -> Signature:
         """The signature of a message."""
         extras = sorted((name, _shape(tensor)) for name, tensor in message.extras.items())
-        return cls(tuple(sorted(message.weights.layout.shapes)), tuple(extras))
-
-    def conflict(self, other: Signature) -> str:
-        """What of this one does not go with another's; empty where all does."""
-        mine, theirs = dict(self.weights), dict(other.weights)
-        names = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
-        if names:
-            return f"weights that differ from the other sites' in name or shape: {_few(names)}"
-        extras = dict(other.extras)
-        names = [name for name, shape in self.extras if extras.get(name, shape) != shape]
-        return f"extras that differ from the other sites': {_few(names)}" if names else ""
+        return cls(frozenset(message.weights.layout.shapes), tuple(extras))
 
 
 def conflicts(signatures: Mapping[str, Signature], shared: Weights) -> dict[str, str]:
     """The sites whose messages are unlike most others, and in what."""
-    whole = tuple(sorted(shared.layout.shapes))
-    counts = Counter(signature.weights for signature in signatures.values())
-    usual = max(counts, key=lambda weights: (counts[weights], weights == whole), default=())
-    like = [each for each in signatures.values() if each.weights == usual]
-    if not like:
-        return {}
-    extras = [Counter(dict(each.extras).items()) for each in like]
-    shapes = {name: shape for (name, shape), _ in sum(extras, Counter()).most_common()[::-1]}
-    model = Signature(usual, tuple(shapes.items()))
-    found = {site: each.conflict(model) for site, each in signatures.items()}
-    return {site: text for site, text in found.items() if text}
+    whole = frozenset(shared.layout.shapes)
+    counts = Counter(each.weights for each in signatures.values())
+    usual = max(counts, key=lambda each: (counts[each], each == whole), default=whole)
+    like = [each.extras for each in signatures.values() if each.weights == usual]
+    votes = Counter(extra for extras in like for extra in extras).most_common()
+    shapes = {name: shape for (name, shape), _ in reversed(votes)}
+    found = {}
+    for site, each in signatures.items():
+        weights = sorted({name for name, _ in each.weights ^ usual})
+        extras = [name for name, shape in each.extras if shapes.get(name, shape) != shape]
+        if weights:
+            what = f"weights that differ from the other sites' in name or shape: {_few(weights)}"
+            found[site] = what
+        elif extras:
+            found[site] = f"extras that differ from the other sites': {_few(extras)}"
+    return found
 
 
 def _checked(adapter: TypeAdapter[Any], content: Any, what: str) -> Any:

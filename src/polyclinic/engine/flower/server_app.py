@@ -15,9 +15,8 @@ from polyclinic.catalog import installed
 from polyclinic.config import load_study
 from polyclinic.engine.flower.engine import FlowerEngine, events_file
 from polyclinic.engine.flower.event_log import EventLog
-from polyclinic.engine.flower.link import FlowerLink
+from polyclinic.engine.flower.link import Link
 from polyclinic.engine.flower.processes import alive
-from polyclinic.engine.flower.transport import Link
 from polyclinic.engine.study import run_study
 
 app = ServerApp()
@@ -26,7 +25,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Host the study that the run's settings name."""
-    host(FlowerLink(grid), context.run_config)
+    host(Link(grid), context.run_config)
 
 
 def host(link: Link, settings: Mapping[str, object]) -> None:

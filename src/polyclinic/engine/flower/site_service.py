@@ -90,9 +90,8 @@ class SiteService:
         except Exception as error:
             log.exception("refused")
             kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-            text = scrubbed(f"{kind}{error}", self.site)
-            refusal = {"site": self.site.name, "refused": text}
-            return Payload(refusal).to_bytes()
+            refused = scrubbed(f"{kind}{error}", self.site)
+            return Payload({"site": self.site.name, "refused": refused}).to_bytes()
 
     def _respond(self, data: bytes) -> Payload:
         payload = Payload.from_bytes(data, self.policy.largest)
@@ -152,8 +151,8 @@ class SiteService:
             info, run.data, request.split, request.metrics, message, state, request.number
         )
         if request.split == "test" and state is not None:
-            (choice,) = run.study.method
-            keep_model(run.folder, info.name, choice.title, state, run.runner.assignment)
+            title = run.study.method[0].title
+            keep_model(run.folder, info.name, title, state, run.runner.assignment)
             if run.study.evaluation.pictures:
                 task = run.runner.assignment.task
                 draw_pictures(run.folder, info.name, task, cases, predicted, rows)
@@ -167,8 +166,7 @@ class SiteService:
     def _sent(self, payload: Payload, request: Request, facts: Mapping[str, Any]) -> Payload:
         """The payload with the site's name, after a line in the ledger."""
         study = self._study(request.study)
-        (choice,) = study.method
-        run = f"{study.name}, {choice.title}, seed {study.seeds[0]}"
+        run = f"{study.name}, {study.method[0].title}, seed {study.seeds[0]}"
         numbers = payload.header.get("message", {}).get("numbers", {})
         self.ledger.add(payload, {"run": run, **facts, "numbers": numbers})
         where = f"round {facts['round']}, {facts['stage']}" if "round" in facts else facts["stage"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.link import Failure
 from polyclinic.engine.flower.protocol import (
     NO_STATE,
     ScoreRequest,
@@ -24,7 +25,7 @@ from polyclinic.engine.flower.protocol import (
     read_response,
     requesting,
 )
-from polyclinic.engine.flower.transport import Failure, Transport
+from polyclinic.engine.flower.transport import Transport
 from polyclinic.engine.flower.versions import Versions
 from polyclinic.engine.flower.wire import Payload, pack, unpack
 from polyclinic.engine.loop import Reply, Scored
@@ -174,7 +175,6 @@ class FlowerSites:
                 check_disclosure(message, self.runner.weights)
         except PayloadError as error:
             return _missed(number, stage.name, site, str(error))
-        sizes = payload.bytes_by_part()
         line = RoundLine(
             round=number,
             stage=stage.name,
@@ -186,7 +186,7 @@ class FlowerSites:
             up=payload.nbytes + 8 * len(message.numbers),
             extras=tuple(sorted({*sent.extras, *message.extras})),
             numbers=dict(message.numbers),
-            parts={part: sizes[part] for part in message.names_by_part()},
+            parts=payload.bytes_by_part(message),
         )
         return Reply(message, line)
 

@@ -10,10 +10,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from polyclinic.config import EngineSettings
 from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.link import Failure, Link
 from polyclinic.engine.flower.wire import header_of
 
 PAUSE = 0.5  # seconds between two looks for new replies
@@ -21,30 +21,6 @@ MARGIN = 60.0  # seconds that a message lives longer than anybody waits for its 
 SILENCE = 180.0  # seconds without any reply after which open payloads are sent once more
 TRIES = 3  # how often a payload is sent that does not arrive
 TWICE = "more than one machine is connected under its name"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why there is no reply from a site; a `final` one is not cured by sending again."""
-
-    reason: str
-    final: bool = False
-
-
-class Link(Protocol):
-    """What carries payloads to machines and back."""
-
-    def machines(self) -> dict[int, str]:
-        """The machines that are connected, with the name each is registered under, if any."""
-        ...
-
-    def send(self, payloads: Mapping[int, bytes], seconds: float) -> list[str]:
-        """Send payloads to machines; gives the number of each message, which lives for a while."""
-        ...
-
-    def receive(self, messages: Sequence[str]) -> Iterable[tuple[str, bytes | Failure]]:
-        """The replies that have come, each with the number of the message that it answers."""
-        ...
 
 
 @dataclass

@@ -46,14 +46,12 @@ class Payload:
         """The bytes of its tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
-    def bytes_by_part(self) -> dict[str, int]:
-        """The bytes of its tensors by the part of the network or the sort of extra."""
-        parts: dict[str, int] = {}
-        for name, tensor in self.tensors.items():
-            group, _, rest = name.partition("/")
-            extra = f"extra {rest.partition('/')[0]}"
-            part = rest.partition(".")[0] if group == "weights" else extra
-            parts[part] = parts.get(part, 0) + tensor.nbytes
+    def bytes_by_part(self, message: Message) -> dict[str, int]:
+        """The bytes of a message as sent, by the part of the network or the sort of extra."""
+        parts = {}
+        for part, names in message.names_by_part().items():
+            group = "extras" if part.startswith("extra ") else "weights"
+            parts[part] = sum(self.tensors[f"{group}/{name}"].nbytes for name in names)
         return parts
 
     def contents(self) -> dict[str, str]:

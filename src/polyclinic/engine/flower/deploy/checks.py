@@ -35,15 +35,15 @@ USE_THE_PROXY = "ask the coordinator to use the nginx.conf that `polyclinic depl
 
 def check_site(site: NodeFile, tables: Tables) -> Iterator[Finding]:
     """Everything that must hold at a site before it trains, a line each, as soon as it is known."""
-    installed = list(check_programs())
-    yield from installed
-    if all(finding.good for finding in installed):
-        yield from check_quiet(site)
+    installed = check_programs()
+    yield installed
+    if installed.good:
+        yield check_quiet(site)
     yield from check_identity(site)
-    yield from check_disk(site)
+    yield check_disk(site)
     findings, task = _server(site, tables)
     yield from findings
-    yield from check_data(site, task, tables.task)
+    yield check_data(site, task, tables.task)
 
 
 def _server(site: NodeFile, tables: Tables) -> tuple[list[Finding], Task | None]:

@@ -49,19 +49,13 @@ def ask(server: ServerAddress, path: str, method: str = "GET") -> Answer:
         ):
             ahead = _ahead(response.headers.get("Date"), (before + time.time()) / 2)
             certificate = _certificate(response)  # now: the connection may end with the text
-            text = b"".join(_first(response, LONGEST_ANSWER))
+            text = next(response.iter_bytes(LONGEST_ANSWER), b"")[:LONGEST_ANSWER]
             return Answer(response.status_code, text, certificate, ahead)
     except httpx.TransportError as error:
         raise _explained(error, server) from error
     except OSError as error:
         advice = "copy the certificate that the coordinator gave you, and correct server.ca"
         raise Unreachable(f"cannot use the authority {server.ca}: {error}", advice) from error
-
-
-def _first(response: httpx.Response, most: int) -> Iterator[bytes]:
-    for piece in response.iter_bytes(most):
-        yield piece[:most]
-        return
 
 
 def _ahead(date: str | None, now: float) -> float | None:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -61,24 +62,17 @@ def is_private(path: Path) -> bool:
     return not stat.S_IMODE(path.stat().st_mode) & 0o077
 
 
-def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """A private key; ValueError where there is none that Flower can use."""
-    try:
-        key: object = load_ssh_private_key(path.read_bytes(), password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ValueError(f"{path} is no key in OpenSSH's format, or has a passphrase") from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name not in CURVES:
-        raise ValueError(f"{path} is no elliptic-curve key; make one by `polyclinic deploy key`")
-    return key
-
-
 def _public(path: Path) -> ec.EllipticCurvePublicKey:
-    if path.suffix != ".pub":
-        return read_key(path).public_key()
-    try:
-        key: object = load_ssh_public_key(path.read_bytes())
-    except (ValueError, UnsupportedAlgorithm):
-        raise ValueError(f"{path} is no public key in OpenSSH's format") from None
+    """The public half of a key or a .pub; ValueError where it is none that Flower can use."""
+    key: object = None
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        if path.suffix == ".pub":
+            key = load_ssh_public_key(path.read_bytes())
+        else:
+            key = load_ssh_private_key(path.read_bytes(), password=None).public_key()
+    if key is None:
+        kind = "public key" if path.suffix == ".pub" else "key"
+        raise ValueError(f"{path} is no {kind} in OpenSSH's format, or has a passphrase")
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in CURVES:
         raise ValueError(f"{path} is no elliptic-curve key; make one by `polyclinic deploy key`")
     return key

@@ -26,28 +26,25 @@ MESSAGES_ON_DISK = 4  # two generations of private weights, and as much again wh
 SPARE_MEGABYTES = 1000
 
 
-def check_programs() -> Iterator[Finding]:
-    """Python, Polyclinic and Flower, and that Flower sends nothing home and installs nothing."""
+def check_programs() -> Finding:
+    """Python, Polyclinic and Flower."""
     try:
         commands.spelling()
     except ValueError as error:
-        yield Finding("versions", str(error), "pip install 'polyclinic[flower]'")
-        return
+        return Finding("versions", str(error), "pip install 'polyclinic[flower]'")
     installed = f"Polyclinic {version('polyclinic')}, Flower {version('flwr')}"
-    yield Finding("versions", f"{installed}, Python {platform.python_version()}")
+    return Finding("versions", f"{installed}, Python {platform.python_version()}")
 
 
-def check_quiet(site: NodeFile) -> Iterator[Finding]:
+def check_quiet(site: NodeFile) -> Finding:
     """That the SuperNode would start with telemetry, update check and run-time installs off."""
     given = commands.environment(site.state)
     loud = [name for name, value in commands.QUIET.items() if given.get(name) != value]
     command = commands.supernode(site.name, site.server, port=1)
     loud += [word for word in command if "allow-runtime" in word]
-    text = "telemetry, update check and run-time installs are off"
     if loud:
-        yield Finding("quiet", f"not off: {', '.join(loud)}", "reinstall Polyclinic")
-    else:
-        yield Finding("quiet", text)
+        return Finding("quiet", f"not off: {', '.join(loud)}", "reinstall Polyclinic")
+    return Finding("quiet", "telemetry, update check and run-time installs are off")
 
 
 def check_identity(site: NodeFile) -> Iterator[Finding]:
@@ -79,38 +76,33 @@ def validity(about: str, certificate: x509.Certificate, names: str = "") -> Find
     return Finding(about, until)
 
 
-def check_disk(site: NodeFile) -> Iterator[Finding]:
+def check_disk(site: NodeFile) -> Finding:
     """That the state folder can be written and has room."""
     folder = next(each for each in (site.state, *site.state.parents) if each.exists())
     needed = site.allow.message_megabytes * MESSAGES_ON_DISK + SPARE_MEGABYTES
     free = shutil.disk_usage(folder).free / 1e6
     text = f"{free / 1000:.1f} GB free for {site.state}, {needed / 1000:.1f} GB needed"
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        yield Finding("disk", f"{folder} cannot be written to", "give its user the right to write")
-    elif free < needed:
-        yield Finding("disk", text, "free some space, or set `state` to another disk")
-    else:
-        yield Finding("disk", text)
+        return Finding("disk", f"{folder} cannot be written to", "give its user the right to write")
+    advice = "free some space, or set `state` to another disk" if free < needed else ""
+    return Finding("disk", text, advice)
 
 
-def check_data(site: NodeFile, task: Task | None, tasks: Mapping[str, Task]) -> Iterator[Finding]:
+def check_data(site: NodeFile, task: Task | None, tasks: Mapping[str, Task]) -> Finding:
     """The data folder, by the same checks as `polyclinic data check`."""
     try:
         summary = check_folder(site.data, task, tasks)
     except DataError as error:
         advice = f"correct `data` in node.toml; try: polyclinic data check {site.data}"
-        yield Finding("data", "; ".join(error.mistakes), advice)
-        return
+        return Finding("data", "; ".join(error.mistakes), advice)
     if len(summary.sites) != 1:
         found = listed([each.name for each in summary.sites])
-        yield Finding("data", f"{site.data} holds several sites: {found}", "name one of them")
-        return
+        return Finding("data", f"{site.data} holds several sites: {found}", "name one of them")
     errors = [*summary.mistakes, *_label_errors(site)]
     if errors:
         advice = f"polyclinic data check {site.data} --task {summary.task.name}"
-        yield Finding("data", listed(errors, most=3), f"correct them; all are listed by: {advice}")
-    else:
-        yield _enough(site, summary.sites[0], len(summary.warnings))
+        return Finding("data", listed(errors, most=3), f"correct them; all are listed by: {advice}")
+    return _enough(site, summary.sites[0], len(summary.warnings))
 
 
 def _key(path: Path) -> Finding:
