@@ -40,7 +40,7 @@ class CoordinatorFile(Section):
     insecure: bool = False
     """No encryption and no authentication, for trials only."""
     certificates: Annotated[ServerCertificates | None, Field(validate_default=True)] = None
-    """The server's certificates."""
+    """The server's certificates; needed unless insecure."""
     keys: dict[FolderName, Path] = Field(default_factory=dict)
     """Site name to the file of its public key."""
 

@@ -51,9 +51,9 @@ class ServerAddress(Section):
     insecure: bool = False
     """No encryption and no authentication, for trials only."""
     ca: Annotated[Path | None, Field(validate_default=True)] = None
-    """Certificate of the consortium's authority."""
+    """Certificate of the consortium's authority; needed unless insecure."""
     key: Annotated[Path | None, Field(validate_default=True)] = None
-    """The site's private key."""
+    """The site's private key; needed unless insecure."""
 
     @property
     def host(self) -> str:
