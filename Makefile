@@ -44,7 +44,7 @@ format: install ## format the code and mend what ruff can
 	$(BIN)/ruff check --fix .
 
 docs: install ## the documentation as a site, in site/; a broken link is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: install ## every speed ratio of docs/benchmarks.md, measured anew
 	$(BIN)/python -m bench
