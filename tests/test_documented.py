@@ -70,7 +70,7 @@ def folder(tmp_path, monkeypatch):
 def test_what_a_page_shows_works(page, folder, monkeypatch, federation):
     names: dict = {}
     for block in blocks(page):
-        file = folder / (block.title or "study.toml")
+        file = folder / (block.title or "untitled")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(block.text)
         if block.language == "toml":
