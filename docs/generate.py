@@ -117,7 +117,8 @@ def _expanded(entry: Any) -> Any:
     if isinstance(entry, list):
         return [_expanded(inner) for inner in entry]
     if isinstance(entry, str) and entry.endswith("/"):
-        return [page.relative_to(DOCS).as_posix() for page in sorted((DOCS / entry).glob("*.md"))]
+        pages = sorted((DOCS / entry).glob("*.md"), key=lambda page: (page.stem != "index", page))
+        return [page.relative_to(DOCS).as_posix() for page in pages]
     return entry
 
 
