@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +17,24 @@ from pydantic.fields import FieldInfo
 from polyclinic.config.callables import settings_model
 from polyclinic.config.printing import literal
 from polyclinic.config.section import Section
+from polyclinic.engine.study import TABLES
+
+NAMES = {
+    "task.name": TABLES.task,
+    "network.name": TABLES.network,
+    "method.name": TABLES.method,
+    "method.then.name": TABLES.finish,
+    "labels": ("mask", *TABLES.kind),
+    "metrics": TABLES.metric,
+}
+"""What a key that names something from a table may name."""
 
 LAST = ("data", "site", "training", "federation", "evaluation", "engine")
 """Sections of a study that follow what is chosen by name."""
 
 
-def section(model: type[Section], path: str = "") -> Iterator[str]:
-    """A table of a section's keys, then the sections in it."""
+def section(model: type[Section], path: str = "", about: str = "") -> Iterator[str]:
+    """A table of a section's keys, then the sections in it; `about` says what the section is."""
     fields = dict(
         sorted(
             model.model_fields.items(),
@@ -38,13 +50,16 @@ def section(model: type[Section], path: str = "") -> Iterator[str]:
             if name in model.needs:
                 other, wanted = model.needs[name]
                 allowed += f"; only with `{other} = {literal(wanted)}`"
-            rows.append((f"`{name}`", _default(field, meaning[name]), allowed, meaning[name]))
+            if names := NAMES.get(f"{path}{name}", NAMES.get(name)):
+                allowed = ", ".join(f"`{each}`" for each in names)
+            default = _default(field, f"{meaning[name]} {about if name == 'name' else ''}")
+            rows.append((f"`{name}`", default, allowed, meaning[name]))
     yield from table("key|default|allowed|meaning", rows)
     for name, (found, many) in inner.items():
         own = f"{path}{name}"
         heading = f"[[{own}]]" if many else f"[{own}]"
         yield f"\n### `{heading}`\n\n{meaning[name]}\n"
-        yield from section(found, f"{own}.")
+        yield from section(found, f"{own}.", meaning[name])
 
 
 def settings(thing: Any, given: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -102,8 +117,11 @@ def _inner(field: FieldInfo) -> tuple[type[Section], bool] | None:
 
 
 def _default(field: FieldInfo, meaning: str) -> str:
+    named = re.search("by default `(.+?)`", meaning)
+    if field.is_required() and named:  # filled in before the models see it
+        return code(named[1])
     if field.is_required():
-        return "–" if "by default" in meaning else "required"  # filled in before the models see it
+        return "–" if "by default the" in meaning or "by default made" in meaning else "required"
     return code(field.get_default(call_default_factory=True, validated_data={}))
 
 

@@ -6,15 +6,31 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from polyclinic.config import TrainingSettings
+from polyclinic.methods import FINISHING_STEPS, METHODS
 
 ROOT = Path(__file__).parents[1]
 LOADED = re.compile(r"<(?:script|link|img|iframe)[^>]*?(?:src|href)=\"?(https?:)?//", re.I)
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("site")
+def test_the_site_builds_without_a_warning_and_needs_nothing_from_elsewhere(tmp_path):
+    build(tmp_path)
+    pages = list(tmp_path.rglob("*.html"))
+    assert pages
+    assert not [page.name for page in pages if LOADED.search(page.read_text())]
+    for style in tmp_path.rglob("*.css"):
+        assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", style.read_text())
+    reference = {page.stem: page.read_text() for page in (tmp_path / "reference").glob("*.html")}
+    for name in (*METHODS, *FINISHING_STEPS):
+        assert f"<code>{name}</code>" in reference["methods"]
+    for name in TrainingSettings.model_fields:
+        assert name in reference["configuration"]
+    for name in ("run", "data check", "deploy init", "ledger verify"):
+        assert f"polyclinic {name}" in reference["commands"]
+
+
+def build(folder: Path) -> None:
+    """Build the site; broken links, missing pages and pages that no menu names are errors."""
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
         cwd=ROOT,
@@ -24,32 +40,6 @@ def site(tmp_path_factory):
     )
     assert done.returncode == 0, done.stderr
     assert "Building documentation" in done.stderr  # with --quiet warnings would not count
-    return folder
-
-
-def test_a_broken_link_or_a_missing_page_would_fail_and_there_is_none(site):
-    assert (site / "index.html").exists()
-
-
-def test_pages_load_nothing_from_elsewhere(site):
-    pages = list(site.rglob("*.html"))
-    assert pages
-    assert not [page.name for page in pages if LOADED.search(page.read_text())]
-    for style in site.rglob("*.css"):
-        assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", style.read_text())
-
-
-def test_every_setting_method_and_command_is_in_the_reference(site):
-    from polyclinic.config.study import TrainingSettings
-    from polyclinic.methods import FINISHING_STEPS, METHODS
-
-    reference = {page.stem: page.read_text() for page in (site / "reference").glob("*.html")}
-    for name in (*METHODS, *FINISHING_STEPS):
-        assert f"<code>{name}</code>" in reference["methods"]
-    for name in TrainingSettings.model_fields:
-        assert name in reference["configuration"]
-    for name in ("run", "data check", "deploy init", "ledger verify"):
-        assert f"polyclinic {name}" in reference["commands"]
 
 
 def test_links_in_pages_outside_the_site_lead_somewhere():

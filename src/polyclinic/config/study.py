@@ -277,6 +277,6 @@ class Study(Conditions):
     task: Choice
     """What is segmented, and at which resolution."""
     network: NetworkChoice
-    """The network, with its own settings beside the name."""
+    """The network, by default `unet`, with its own settings beside the name."""
     method: tuple[MethodChoice, ...]
     """One method or several, each with its own settings beside the name."""
