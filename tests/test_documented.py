@@ -112,9 +112,10 @@ def execute(block: Block, names: dict, monkeypatch, federation) -> None:
     if module.__name__ not in sys.modules:  # what exists is not replaced
         monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(block.text, vars(module))
-    for method, kind in vars(module).get("METHODS", {}).items():
-        monkeypatch.setitem(METHODS, method, kind)
-        assert federation(rounds=1).run(method).folder.finished
+    for kind in list(vars(module).values()):
+        if isinstance(kind, type) and kind.__module__ == name:  # a method, shown whole
+            monkeypatch.setitem(METHODS, kind.__name__.lower(), kind)
+            assert federation(rounds=1).run(kind.__name__.lower()).folder.finished
     for test, function in vars(module).items():
         if test.startswith("test_"):
             function(federation)
