@@ -13,7 +13,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Polyclinic needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower,docs]'
 	touch $@
 
 demo: install ## a five-site synthetic study with its report, in a few minutes
@@ -43,7 +43,10 @@ format: install ## format the code and mend what ruff can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: install ## the documentation as a site, in site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 bench: install ## every speed ratio of docs/benchmarks.md, measured anew
 	$(BIN)/python -m bench
 
-.PHONY: help install demo test test-slow test-federation federation check format bench
+.PHONY: help install demo test test-slow test-federation federation check format docs bench

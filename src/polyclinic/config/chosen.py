@@ -13,8 +13,11 @@ class Choice(Section):
     """A name from a table, what it stands for, built with all its settings, and its origin."""
 
     name: str
+    """The name in the table."""
     built: Any
+    """What the name stands for, with its settings, which stand beside the name in the file."""
     origin: Origin = Origin()
+    """Where it comes from."""
 
     @property
     def settings(self) -> dict[str, Any]:

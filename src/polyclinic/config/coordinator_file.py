@@ -17,8 +17,11 @@ class ServerCertificates(Section):
     """The files by which the server proves who it is."""
 
     ca: Path
+    """Certificate of the consortium's authority."""
     certificate: Path
+    """The server's own certificate."""
     key: Path
+    """Private key of that certificate."""
 
 
 class CoordinatorFile(Section):
@@ -29,11 +32,17 @@ class CoordinatorFile(Section):
     """
 
     host: str = "127.0.0.1"
+    """Address that the SuperLink listens on."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8000
+    """Port that the SuperLink listens on."""
     state: Path = Path("state")
+    """Where the SuperLink keeps its state."""
     insecure: bool = False
+    """No encryption and no authentication, for trials only."""
     certificates: Annotated[ServerCertificates | None, Field(validate_default=True)] = None
+    """The server's certificates; needed unless insecure."""
     keys: dict[FolderName, Path] = Field(default_factory=dict)
+    """Site name to the file of its public key."""
 
     @field_validator("certificates")
     @classmethod

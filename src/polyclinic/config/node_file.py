@@ -51,9 +51,13 @@ class ServerAddress(Section):
     """Whom the site talks to, and by what it knows the server and the server knows it."""
 
     address: Address
+    """Host and port of the coordinator."""
     insecure: bool = False
+    """No encryption and no authentication, for trials only."""
     ca: Annotated[Path | None, Field(validate_default=True)] = None
+    """Certificate of the consortium's authority; needed unless insecure."""
     key: Annotated[Path | None, Field(validate_default=True)] = None
+    """The site's private key; needed unless insecure."""
 
     @property
     def host(self) -> str:
@@ -77,36 +81,57 @@ class Permissions(Section):
     """
 
     iterations: AtLeastOne = 1000
+    """The largest `iterations` that a study may ask for."""
     epochs: AtLeastOne = 20
+    """The largest `epochs` that a study may ask for."""
     parts: Names = ("*",)
+    """Parts of the network that may leave."""
     extras: Names = ("*",)
+    """Extras that may leave."""
     disclose: bool = False
+    """Whether private weights may go to the other sites, as calibration needs."""
     methods: Names = ("*",)
+    """Methods that the site takes part in."""
     packages: Annotated[tuple[str, ...], AfterValidator(_in_one_spelling)] = ()
+    """Installed packages, beside Polyclinic, whose code a study may use here."""
     cases: AtLeastOne = 5
+    """The fewest training cases with which the site takes part."""
     message_megabytes: Positive = 500.0
+    """The largest message that may come or go."""
 
 
 class PrivacySettings(Section):
     """How an update is clipped (L2 norm) and blurred (noise multiplier) before it leaves."""
 
     clip: Positive
+    """Bound on the L2 norm of an update."""
     noise: Annotated[float, Field(ge=0)]
+    """Standard deviation of the noise, as a multiple of `clip`."""
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """The δ for which the ledger states ε."""
 
 
 class NodeFile(Section):
     """All of a node.toml, its paths absolute."""
 
     name: FolderName
+    """The site's name in the study."""
     data: Path
+    """The site folder, relative to this file."""
     labels: LabelKind | None = None
+    """What the site trains on, in place of what its site.toml says."""
     device: Device = "auto"
+    """`auto` is CUDA where there is one, else the CPU."""
     threads: Count = 0
+    """Threads of torch; 0 is all cores."""
     state: Path = Path("state")
+    """Where private weights, memory and the ledger are kept."""
     server: ServerAddress
+    """How to reach the coordinator."""
     allow: Permissions = Field(default_factory=Permissions)
+    """What the site agrees to."""
     privacy: PrivacySettings | None = None
+    """Clipping and noise; off by default."""
 
 
 def load_node_file(path: str | Path, kinds: Iterable[str] | None = None) -> NodeFile:

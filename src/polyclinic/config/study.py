@@ -36,11 +36,17 @@ class DataSettings(Section):
     needs: ClassVar = {"size": ("source", "synthetic")}
 
     source: str = "synthetic"
+    """`synthetic`, or a folder that holds one folder per site, relative to the study's file."""
     seed: Count = 0
+    """Seed of synthetic patients, of splits and of weak labels made from masks."""
     size: Positive = 1.0
+    """Factor on the number of synthetic patients."""
     split: Annotated[tuple[Share, Share, Share], BeforeValidator(_three)] = (0.7, 0.1, 0.2)
+    """Shares of train, val and test, for sites that come without a split of their own."""
     folds: Count = 0
+    """Number of folds for cross-validation in place of `split`; 0 is off."""
     fold: Count = 0
+    """The fold that is the test set."""
 
     @property
     def folder(self) -> Path | None:
@@ -78,16 +84,22 @@ class SiteSettings(Section):
     """One site: where its cases lie, if not in the common folder, and what it trains on."""
 
     name: FolderName
+    """The site's name; without `folder`, the folder of that name in the source."""
     folder: Path | None = None
+    """The site's own folder, where it is not in the source."""
     labels: LabelKind | None = None
+    """What the site trains on; by default what its site.toml says, else full masks."""
 
 
 class AugmentationSettings(Section):
     """How training images are varied; rotation in degrees, uniform in ±rotation."""
 
     flips: bool = True
+    """Mirror each axis with probability ½."""
     rotation: Annotated[float, Field(ge=0, le=180)] = 45.0
+    """Rotate every second image by up to this many degrees; 0 is off."""
     quarter_turns: bool = False
+    """Add 0 to 3 exact quarter turns."""
 
 
 class TrainingSettings(Section):
@@ -96,22 +108,37 @@ class TrainingSettings(Section):
     needs: ClassVar = {"momentum": ("optimizer", "sgd"), "power": ("schedule", "poly")}
 
     optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
+    """The optimizer of every site."""
     learning_rate: Positive = 0.01
+    """The learning rate at the start of the schedule."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    """Weight decay of the optimizer."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Momentum of SGD."""
     schedule: Literal["poly", "cosine", "constant"] = "poly"
+    """How the rate falls over the rounds."""
     power: Positive = 0.9
+    """Exponent of the poly schedule."""
     batch: AtLeastOne = 12
+    """Images per step."""
     epochs: AtLeastOne | None = None
+    """Passes over a site's images per round, in place of `iterations`."""
     iterations: AtLeastOne | None = Field(
         default_factory=lambda given: None if given.get("epochs") else 10
     )
+    """Steps per round."""
     loss: Annotated[str, known_in("loss", "auto")] = "auto"
+    """`auto` is cross entropy plus Dice on full masks, cross entropy alone on weak labels."""
     clip_norm: Positive | None = None
+    """Bound on the L2 norm of all gradients together; off by default."""
     clip_value: Positive | None = None
+    """Bound on each gradient by itself; off by default."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """`auto` is bfloat16 on accelerators and float32 on the CPU."""
     keep_optimizer: bool = False
+    """Keep the optimizer's state from one round to the next."""
     augmentation: AugmentationSettings = Field(default_factory=AugmentationSettings)
+    """How training images are varied."""
 
     @field_validator("iterations")
     @classmethod
@@ -126,18 +153,26 @@ class FederationSettings(Section):
     """How often, with whom and by what weights the sites are combined."""
 
     rounds: AtLeastOne = 20
+    """Number of rounds."""
     weighting: Literal["samples", "uniform", "steps"] = "samples"
+    """What a site counts by in the average: images, equally, or steps taken."""
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the sites drawn for each round."""
     statistics: Literal["shared", "private"] = "shared"
+    """Whether running statistics of norm layers are averaged or stay at the site."""
 
 
 class EvaluationSettings(Section):
     """What is scored, how often (0 = only at the end), and which round is kept."""
 
     every: Count = 5
+    """Validate every so many rounds and after the last; 0 is after the last only."""
     metrics: tuple[Annotated[str, known_in("metric")], ...] = ("dice", "iou", "hd", "hd95", "assd")
+    """Metrics of the test scores."""
     choose: Literal["best", "last"] = "best"
+    """The round to use: the best by validation, or the last."""
     pictures: bool = True
+    """Draw example predictions, embeddings and attention for the report."""
 
     @field_validator("metrics")
     @classmethod
@@ -162,27 +197,44 @@ class EngineSettings(Section):
     }
 
     name: Literal["local", "flower"] = "local"
+    """`local` runs all sites on this machine, `flower` each on its own."""
     workers: AtLeastOne = 1
+    """Processes that the sites are divided among; more than one means CPU only."""
     threads: Count = 0
+    """Threads of torch in each process; 0 divides all cores among the workers."""
     device: Device = "auto"
+    """`auto` is CUDA where there is one, else the CPU."""
     encoding: Literal["float32", "float16", "bfloat16", "difference"] = "float32"
+    """How weights travel; all but float32 are smaller and lose precision."""
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of the sites that must answer a stage; with fewer the study stops."""
     deadline: Positive = 14400.0
+    """Seconds that a stage may take."""
     patience: Positive = 180.0
+    """Seconds to wait for an unreachable site once all others have answered."""
     at_once: AtLeastOne | None = None
+    """How many sites may work at the same time; by default all."""
 
 
 class Conditions(Section):
     """All of a study that is not a choice from a table."""
 
     name: FolderName
+    """The study's name and its folder under runs/; by default the file's name."""
     seeds: tuple[Count, ...] = (0,)
+    """Each seed makes a run of its own; seeds do not change the data."""
     data: DataSettings = Field(default_factory=DataSettings)
+    """Where the cases come from."""
     site: tuple[SiteSettings, ...] = ()
+    """The sites that take part; by default all of the source."""
     training: TrainingSettings = Field(default_factory=TrainingSettings)
+    """How a site trains."""
     federation: FederationSettings = Field(default_factory=FederationSettings)
+    """How sites are combined."""
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
+    """What is scored, and when."""
     engine: EngineSettings = Field(default_factory=EngineSettings)
+    """What carries the messages."""
 
     @field_validator("seeds")
     @classmethod
@@ -197,8 +249,11 @@ class Study(Conditions):
     """
 
     task: TaskChoice
+    """What is segmented, and at which resolution."""
     network: NetworkChoice
+    """The network, by default `unet`, with its own settings beside the name."""
     method: tuple[MethodChoice, ...]
+    """One method or several, each with its own settings beside the name."""
     loss: Choice | None = Field(default=None, exclude=True)
     metric: tuple[Choice, ...] = Field(default=(), exclude=True)
 

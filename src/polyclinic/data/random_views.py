@@ -24,9 +24,13 @@ class Views:
     """
 
     smallest: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Smallest share of the area that a view shows."""
     flips: bool = True
+    """Mirror views at random."""
     colour: Annotated[float, Field(ge=0, lt=1)] = 0.4
+    """Largest change of brightness, contrast and saturation (gamma in grey images)."""
     blur: Annotated[float, Field(ge=0)] = 2.0
+    """Largest blur in pixels, for half of the colour images."""
 
     @torch.no_grad()
     def draw(self, images: Tensor, rng: torch.Generator) -> Tensor:

@@ -31,8 +31,11 @@ class Window:
     """
 
     radius: Annotated[int, Field(ge=1)] = 5
+    """How many pixels away a neighbour may be."""
     sigma_xy: Annotated[float, Field(gt=0)] = 6.0
+    """Distance in pixels that counts as near."""
     sigma_rgb: Annotated[float, Field(gt=0)] = 0.1
+    """Difference of normalised values that counts as alike."""
 
 
 def gated_crf(

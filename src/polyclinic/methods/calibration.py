@@ -35,11 +35,17 @@ class IGC:
     """
 
     epochs: Annotated[int, Field(ge=0)] = 20
+    """Passes over the site's images."""
     iterations: Annotated[int, Field(ge=0)] | None = None
+    """Steps, in place of epochs."""
     rate: Annotated[float, Field(gt=0)] = 0.1
+    """Learning rate over the study's."""
     weight: Annotated[float, Field(ge=0)] = 1.0
+    """Weight of the guided loss; 0 is plain fine-tuning, and nothing is disclosed."""
     inconsistency: Inconsistency = "distance"
+    """How disagreement is measured: the paper's distance or the code's deviation."""
     relative: bool = True
+    """Divide the disagreement by its largest value in the batch."""
 
     def stages(self, method: Method) -> tuple[Stage, ...]:
         """Disclosing and calibrating; without a weight nobody needs another's model."""

@@ -18,6 +18,7 @@ class Centralized(Method):
     """
 
     equal_compute: bool = True
+    """Take as many steps as all sites together, not as one site."""
 
     pools: ClassVar[bool] = True
 

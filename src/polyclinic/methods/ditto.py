@@ -20,6 +20,7 @@ class Ditto(Method):
     """FedAvg, and beside it a personal model that is pulled towards the weights received."""
 
     pull: Annotated[float, Field(ge=0)] = 0.1
+    """Strength of the pull towards the shared weights."""
 
     def receive(self, site: Site) -> None:
         """The shared weights; at the first visit the personal model starts from them too."""

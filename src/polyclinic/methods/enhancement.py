@@ -36,10 +36,15 @@ class Enhancement:
     """
 
     share: Annotated[float, Field(ge=0)] = 1.0
+    """Steps of the enhancement over the round's; 0 is without it."""
     rate: Annotated[float, Field(gt=0)] = 0.1
+    """Learning rate over the study's."""
     decay: Annotated[float, Field(ge=0, le=1)] = 0.99
+    """Share of itself that the target keeps at each step."""
     hidden: Annotated[int, Field(ge=1)] = 512
+    """Channels inside the projector."""
     outputs: Annotated[int, Field(ge=1)] = 128
+    """Length of an embedding."""
 
 
 def projector(channels: int, how: Enhancement) -> nn.Module:

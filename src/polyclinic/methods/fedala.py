@@ -21,7 +21,9 @@ class FedALA(Method):
     """
 
     blended: Literal["decoder", "head"] = "decoder"
+    """The part that is blended; `decoder` includes the head."""
     mixing: Mixing = field(default_factory=Mixing)
+    """How the blend is learned."""
 
     def keeps(self, net: Segmenter) -> Names:
         """The part that will be blended with the next weights received."""

@@ -27,8 +27,11 @@ class FedDP(Method):
     """
 
     private: Literal["queries", "keys", "values", "queries+keys", "none"] = "queries"
+    """The part of the attention that is private."""
     calibrate: bool = True
+    """Calibrate after the last round (IGC)."""
     calibration: IGC = field(default_factory=IGC)
+    """The settings of the calibration."""
 
     weighting: ClassVar[str | None] = "uniform"
 

@@ -35,14 +35,23 @@ class FedICRA(BlendingMethod):
     """
 
     adaptive_aggregation: bool = True
+    """Blend the decoder (AA)."""
     mixing: Mixing = field(default_factory=lambda: Mixing(share_of_images=1.0))
+    """How the blend is learned."""
     site_gate: Literal["average+max", "average", "none"] = "average+max"
+    """Pooling in front of the site gate (SCR); `none` is without a gate."""
     contrast: Weight = 1.0
+    """Weight of the contrast between the sites' gates."""
     distance: Literal["squared", "absolute"] = "squared"
+    """Distance in the contrast."""
     tree: Weight = 0.1
+    """Weight of the tree energy; 0 is without it and without guides."""
     guides: Literal["projected", "features"] = "projected"
+    """What the trees are built on: projections of decoder maps, or the maps themselves."""
     crf: Weight = 0.1
+    """Weight of the gated CRF; 0 is without it."""
     crf_window: Window = field(default_factory=Window)
+    """How far the gated CRF looks."""
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with a gate at its deepest map and guides beside its decoder."""

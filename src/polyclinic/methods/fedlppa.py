@@ -49,20 +49,35 @@ class FedLPPA(BlendingMethod):
     """
 
     fusion: bool = True
+    """Fuse prompts into the deepest map (TDF)."""
     universal_prompt: bool = True
+    """The prompt common to all sites (UKP)."""
     distribution_prompt: bool = True
+    """The prompt of each site's images (DDP)."""
     sparsity_prompt: bool = True
+    """The prompt that says how sparse the labels are (ASP)."""
     prompt_size: Annotated[int, Field(ge=1)] = 16
+    """Side of a prompt in pixels."""
     attention: Attention = "dual"
+    """Attention in the fusion."""
     channel_weights: ChannelWeights = "distance"
+    """Channel attention as released (`distance`) or as printed (`likeness`)."""
     gate: Gate = "residual"
+    """Gate in front of the main head."""
     second_decoder: Strategy = "aggregated"
+    """How the server makes each site's second decoder (PD)."""
     learned_aggregation: bool = True
+    """Blend both decoders (LA)."""
     mixing: Mixing = field(default_factory=lambda: Mixing(iterations=2))
+    """How the blend is learned."""
     pseudo_labels: Weight = 0.5
+    """Weight of the Dice loss on pseudo labels."""
     least_share: Annotated[float, Field(ge=0, le=1)] = 0.7
+    """Smallest share of the main decoder in a pseudo label."""
     crf: Weight = 0.0
+    """Weight of a gated CRF on the main decoder; 0 is without it."""
     crf_window: Window = field(default_factory=Window)
+    """How far the gated CRF looks."""
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with prompts, a gate at its head and a second decoder."""

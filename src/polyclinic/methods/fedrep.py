@@ -21,6 +21,7 @@ class FedRep(Method):
     """
 
     head_share: Annotated[float, Field(ge=0)] = 0.4
+    """Steps of the head, as a share of the round's; the body's steps come on top."""
 
     shows_embeddings: ClassVar[bool] = True  # pFLFE's are compared with them
 

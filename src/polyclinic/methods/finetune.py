@@ -22,8 +22,11 @@ class FineTune:
     """
 
     epochs: Annotated[int, Field(ge=0)] = 20
+    """Passes over the site's images."""
     iterations: Annotated[int, Field(ge=0)] | None = None
+    """Steps, in place of epochs."""
     rate: Annotated[float, Field(gt=0)] = 0.1
+    """Learning rate over the study's."""
 
     def stages(self, method: Method) -> tuple[Stage, ...]:
         """One stage in which nothing travels."""

@@ -39,12 +39,19 @@ class Mixing:
     """
 
     rate: Annotated[float, Field(ge=0)] = 1.0
+    """Learning rate of the mixture W."""
     share_of_images: Annotated[float, Field(gt=0, le=1)] = 0.8
+    """Share of the site's images that one pass sees."""
     iterations: Annotated[int, Field(ge=1)] | None = None
+    """Steps of one pass, in place of a share of the images."""
     first_passes: Annotated[int, Field(ge=1)] = 20
-    tolerance: Annotated[float, Field(ge=0)] = 0.01  # deviation of the last losses when steady
+    """The most passes the first time."""
+    tolerance: Annotated[float, Field(ge=0)] = 0.01
+    """Deviation of the last losses below which the first learning ends."""
     start: Literal["received", "own"] = "received"
+    """Whether W starts from the received weights or from the site's own."""
     warm_up: Annotated[int, Field(ge=0)] = 0
+    """Rounds in which the received weights are taken as they are."""
 
     def steps(self, site: Site) -> int:
         """The steps of one pass."""
@@ -57,7 +64,9 @@ class BlendingMethod(Method):
 
     mixing: Mixing = field(default_factory=Mixing)
     mixing_loss: MixingLoss = "full"
+    """Loss that W is learned with: the whole objective or the labels alone."""
     uses: Uses = "blended"
+    """Model that a site uses in the end: a new blend, or as it was last trained."""
 
     def blended(self, net: Segmenter) -> Names:
         """The weights that are blended."""

@@ -36,11 +36,17 @@ class MetaFed(Method):
     """
 
     distillation: Annotated[float, Field(ge=0)] = 1.0
+    """Largest weight of the distillation loss."""
     skilled_above: float = 0.6
+    """Validation Dice above which a site keeps its own model."""
     useful_above: float = 0.5
+    """Validation Dice from which even a model no better than the own one is learned from."""
     private_norms: bool = False
+    """Keep norm layers when a neighbour's model is copied."""
     alone: Annotated[float, Field(ge=0)] = 1.0
+    """Rounds that each site first trains alone."""
     personal: Annotated[float, Field(ge=0)] = 1.0
+    """Rounds that each site trains after the ring."""
 
     def keeps(self, net: Segmenter) -> Names:
         """Everything: each site has a model of its own."""

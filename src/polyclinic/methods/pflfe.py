@@ -29,8 +29,11 @@ class PFLFE(Method):
     """
 
     enhancement: Enhancement = field(default_factory=Enhancement)
+    """The enhancement of the encoder."""
     views: Views = field(default_factory=Views)
+    """How the views of an image differ."""
     private_layers: Annotated[int, Field(ge=1)] | None = None
+    """Number of last layers that are private; by default all of decoder and head."""
 
     weighting: ClassVar[str | None] = "uniform"
     title: ClassVar[str] = "pFLFE"

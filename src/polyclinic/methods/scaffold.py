@@ -29,7 +29,9 @@ class SCAFFOLD(Method):
     """
 
     learning_rate: Annotated[float, Field(gt=0)] = 0.1
+    """Rate of plain SGD, in place of the study's."""
     server_rate: Annotated[float, Field(gt=0)] = 1.0
+    """Size of the server's step towards the mean reply."""
 
     weighting: ClassVar[str | None] = "uniform"
 

@@ -34,12 +34,19 @@ class VirtualClasses(Method):
     """
 
     virtual_classes: Annotated[float, Field(ge=0)] = 1.0
+    """Virtual classes in multiples of classes × sites; 0 is without."""
     scale: Annotated[float, Field(gt=0)] = 10.0
+    """Factor on the cosines."""
     real_weight: Weight = 1.0
+    """Weight of the cross entropy over real classes."""
     virtual_weight: Weight = 1.0
+    """Weight of the cross entropy over virtual classes."""
     paa: bool = True
+    """Affinities at each level of the decoder (PAA)."""
     paa_shares: Sharing = "key"
+    """What of the affinities is shared."""
     projection: Projection = field(default_factory=Projection)
+    """Layers of the affinities."""
 
     title: ClassVar[str] = "Virtual classes"
     shows_embeddings: ClassVar[bool] = True

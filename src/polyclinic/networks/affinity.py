@@ -24,9 +24,13 @@ class Projection:
     """
 
     kernel: Literal[1, 3] = 1
+    """Size of the convolutions."""
     norm: bool = True
+    """Put a norm layer behind each convolution."""
     matrix: Literal["linear", "sigmoid"] = "sigmoid"
+    """Leave the matrix as it is, or bring it into 0…1."""
     result: Literal["alone", "added"] = "added"
+    """Add the product to the decoder's map, or put it in its place."""
 
 
 class NoPlaceForAttention(ValueError):
