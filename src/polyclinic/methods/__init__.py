@@ -10,6 +10,7 @@ from polyclinic.methods.fedbn import FedBN
 from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.fedicra import FedICRA
 from polyclinic.methods.fedlppa import FedLPPA
+from polyclinic.methods.fedprox import FedProx
 from polyclinic.methods.fedrep import FedRep
 from polyclinic.methods.finetune import FineTune
 from polyclinic.methods.local import Local
@@ -22,6 +23,7 @@ METHODS: dict[str, type[Method]] = {
     "local": Local,
     "centralized": Centralized,
     "fedavg": FedAvg,
+    "fedprox": FedProx,
     "fedbn": FedBN,
     "fedrep": FedRep,
     "scaffold": SCAFFOLD,
