@@ -10,6 +10,7 @@ from polyclinic.methods.fedbn import FedBN
 from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.fedicra import FedICRA
 from polyclinic.methods.fedlppa import FedLPPA
+from polyclinic.methods.fedper import FedPer
 from polyclinic.methods.fedprox import FedProx
 from polyclinic.methods.fedrep import FedRep
 from polyclinic.methods.finetune import FineTune
@@ -25,6 +26,7 @@ METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "fedbn": FedBN,
+    "fedper": FedPer,
     "fedrep": FedRep,
     "scaffold": SCAFFOLD,
     "ditto": Ditto,
