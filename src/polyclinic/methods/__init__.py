@@ -6,6 +6,7 @@ from polyclinic.methods.centralized import Centralized
 from polyclinic.methods.ditto import Ditto
 from polyclinic.methods.fedala import FedALA
 from polyclinic.methods.fedavg import FedAvg
+from polyclinic.methods.fedbabu import FedBABU
 from polyclinic.methods.fedbn import FedBN
 from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.fedicra import FedICRA
@@ -28,6 +29,7 @@ METHODS: dict[str, type[Method]] = {
     "fedbn": FedBN,
     "fedper": FedPer,
     "fedrep": FedRep,
+    "fedbabu": FedBABU,
     "scaffold": SCAFFOLD,
     "ditto": Ditto,
     "fedala": FedALA,
