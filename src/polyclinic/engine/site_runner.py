@@ -56,7 +56,18 @@ class Assignment:
     @property
     def stages(self) -> tuple[Stage, ...]:
         """All stages of a run, each once."""
-        return (*self.method.before(), *self.method.each_round(), *self.after)
+        warm = self.method.warm_round() if self.warm_rounds else ()
+        return (*self.method.before(), *warm, *self.method.each_round(), *self.after)
+
+    @property
+    def warm_rounds(self) -> int:
+        """The rounds of the warm start."""
+        return self.method.warm_rounds(self.rounds)
+
+    def stages_in(self, number: int) -> tuple[Stage, ...]:
+        """The stages of a round."""
+        warm = number <= self.warm_rounds
+        return self.method.warm_round() if warm else self.method.each_round()
 
     @property
     def after(self) -> tuple[Stage, ...]:
@@ -80,9 +91,10 @@ class Assignment:
             told = str(load_pretrained(net, self.pretrained)) if self.pretrained else ""
             return self.method.adapt(net, self.sites), told
 
-    def shared(self, net: Segmenter) -> Names:
-        """The weights that travel."""
-        names = self.method.shares(net)
+    def shared(self, net: Segmenter, stage: Stage | None = None) -> Names:
+        """The weights that travel, in a stage that may say so itself."""
+        own = stage and stage.shares
+        names = own(net) if own else self.method.shares(net)
         return names - statistics(net) if self.private_statistics else names
 
 
@@ -111,9 +123,13 @@ class SiteRunner:
         self.shared = assignment.shared(self.net)
         self.kept = assignment.method.keeps(self.net) | (self.everything - self.shared)
 
-    def first_weights(self) -> Weights:
-        """The shared weights before the first round."""
-        return self.initial.pick(self.shared)
+    def shared_in(self, stage: Stage) -> Names:
+        """The weights that travel in a stage."""
+        return self.assignment.shared(self.net, stage)
+
+    def first_weights(self, stage: Stage | None = None) -> Weights:
+        """The weights that are shared, or shared in this stage, before the first round."""
+        return self.initial.pick(self.shared_in(stage) if stage else self.shared)
 
     def visit(
         self,
@@ -128,6 +144,8 @@ class SiteRunner:
         started = time.perf_counter()
         site = self._site(info, data, stage, message, state, number)
         reply = stage.work(site)
+        leaked = sorted(reply.weights.names - site.shared)
+        assert not leaked, f"stage {stage.name} sends what it does not share: {leaked[:3]}"
         steps = sum(f.steps for f in site.fits if f.trains)
         numbers = {**reply.numbers, "images": float(info.images), "steps": float(steps)}
         told = [f for f in site.fits if f.stream == "main"] or site.fits  # losses of one kind
@@ -191,7 +209,7 @@ class SiteRunner:
             task=self.assignment.task,
             net=self.net,
             weights=self.weights,
-            shared=self.shared,
+            shared=self.shared_in(stage),
             training=self.assignment.training,
             seed=self.assignment.seed,
             round=number,

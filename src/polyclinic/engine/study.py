@@ -181,7 +181,8 @@ def perform(run: Run, data: Sequence[SiteData]) -> Iterator[Event]:
 def conduct(run: Run, runner: SiteRunner, sites: Sites, about_run: About) -> Iterator[Event]:
     """The same with its sites wherever they are: the loop, and the folder that it fills."""
     assignment = runner.assignment
-    server = Server(sites.trained, runner.first_weights(), run.study.federation, assignment.seed)
+    first = runner.first_weights(assignment.stages_in(1)[0])
+    server = Server(sites.trained, first, run.study.federation, assignment.seed)
     checkpoint = Checkpoint(run.folder.path / "checkpoint")
     if checkpoint.exists:
         run.folder.forget_after(checkpoint.load(server).round)

@@ -15,6 +15,7 @@ from polyclinic.methods.fedper import FedPer
 from polyclinic.methods.fedprox import FedProx
 from polyclinic.methods.fedrep import FedRep
 from polyclinic.methods.finetune import FineTune
+from polyclinic.methods.lg_fedavg import LGFedAvg
 from polyclinic.methods.local import Local
 from polyclinic.methods.metafed import MetaFed
 from polyclinic.methods.pflfe import FCPFLFE, PFLFE
@@ -30,6 +31,7 @@ METHODS: dict[str, type[Method]] = {
     "fedper": FedPer,
     "fedrep": FedRep,
     "fedbabu": FedBABU,
+    "lg-fedavg": LGFedAvg,
     "scaffold": SCAFFOLD,
     "ditto": Ditto,
     "fedala": FedALA,

@@ -28,6 +28,7 @@ from polyclinic.engine.reply_store import ReplyStore
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
+from polyclinic.federation.weights import Weights
 from polyclinic.runs import RoundLine, Score, Split, write_atomic
 
 SPARE = 64 * 2**20  # bytes that messages may have however small the network is
@@ -190,7 +191,7 @@ class FlowerSites:
             if back.nbytes > self.largest:
                 raise BadAnswer(f"its message of {back.nbytes / 2**20:.0f} MB is too large")
             message = unpack(back, sent.weights)
-            check_message(message, self.shared)
+            check_message(message, self._known(stage))
             if stage.discloses:
                 check_disclosure(message, self.runner.weights)
         except (BadAnswer, PayloadError) as error:
@@ -209,6 +210,10 @@ class FlowerSites:
             parts=bytes_by_part(back),
         )
         return Reply(message, line)
+
+    def _known(self, stage: Stage) -> Weights:
+        """The weights that a reply of this stage may have."""
+        return self.runner.first_weights(stage) if stage.shares else self.shared
 
     def _scored(self, site: str, answer: Answer, split: Split, number: int) -> Scored:
         try:
