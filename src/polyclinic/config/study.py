@@ -127,7 +127,7 @@ class FederationSettings(Section):
     rounds: AtLeastOne = 20
     weighting: Literal["samples", "uniform", "steps"] = "samples"
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
-    statistics: Literal["shared", "private"] = "shared"
+    statistics: Literal["shared", "private", "estimated"] = "shared"
 
 
 class EvaluationSettings(Section):

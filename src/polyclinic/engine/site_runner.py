@@ -18,6 +18,7 @@ from polyclinic.data.cases import Cases, SiteData, with_masks
 from polyclinic.data.tasks import Task
 from polyclinic.engine.states import SiteState
 from polyclinic.evaluation.scoring import ScoreRow
+from polyclinic.federation.estimating import reestimating
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Finish, Method, Stage
 from polyclinic.federation.scoring import score
@@ -25,6 +26,7 @@ from polyclinic.federation.seeds import derive
 from polyclinic.federation.server import SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights, flatten
+from polyclinic.methods.reestimate import Reestimate
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, statistics
@@ -44,7 +46,7 @@ class Assignment:
     sites: tuple[SiteInfo, ...]
     training: TrainingSettings
     rounds: int
-    private_statistics: bool
+    statistics: str  # of norm layers: shared, private or estimated
     seed: int
 
     def __post_init__(self) -> None:
@@ -73,7 +75,18 @@ class Assignment:
     def after(self) -> tuple[Stage, ...]:
         """The stages after the last round: finalizing, the method's own, the finishing steps."""
         finishing = chain.from_iterable(piece.stages(self.method) for piece in self.then)
-        return (self.method.finalizing(), *self.method.after(), *finishing)
+        return (self.finalizing, *self.method.after(), *finishing)
+
+    @property
+    def finalizing(self) -> Stage:
+        """The stage in which a site takes up the model it will use."""
+        stage = self.method.finalizing()
+        return reestimating(self.method, stage) if self.statistics == "estimated" else stage
+
+    @property
+    def reestimates(self) -> bool:
+        """Whether a site that takes up a model computes its statistics anew."""
+        return self.statistics == "estimated" or any(isinstance(s, Reestimate) for s in self.then)
 
     def stage(self, name: str) -> Stage:
         """The stage with this name."""
@@ -95,7 +108,7 @@ class Assignment:
         """The weights that travel, in a stage that may say so itself."""
         own = stage and stage.shares
         names = own(net) if own else self.method.shares(net)
-        return names - statistics(net) if self.private_statistics else names
+        return names if self.statistics == "shared" else names - statistics(net)
 
 
 @dataclass(frozen=True)
@@ -121,6 +134,9 @@ class SiteRunner:
         self.initial = self.weights.copy()
         self.everything = everything(self.net)
         self.shared = assignment.shared(self.net)
+        for stage in assignment.stages:
+            if stage.check:
+                stage.check(self.net)
         self.kept = assignment.method.keeps(self.net) | (self.everything - self.shared)
 
     def shared_in(self, stage: Stage) -> Names:
@@ -175,7 +191,7 @@ class SiteRunner:
         Gives a row for each case, region and metric, the cases that have a mask to score with, and
         the classes predicted for them.
         """
-        stage = self.assignment.method.finalizing()
+        stage = self.assignment.finalizing
         site = self._site(info, data, stage, message or Message(), state, number)
         if message is not None:
             stage.work(site)

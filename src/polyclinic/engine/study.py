@@ -228,7 +228,7 @@ def assignment_of(run: Run, sites: Sequence[AboutSite]) -> Assignment:
         ),
         training=study.training,
         rounds=study.federation.rounds,
-        private_statistics=study.federation.statistics == "private",
+        statistics=study.federation.statistics,
         seed=run.seed,
     )
 

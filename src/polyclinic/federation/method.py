@@ -28,7 +28,8 @@ class Stage:
     In a ring the sites work one after another, and each reply is combined before the next site's
     message is written. After a finalizing stage a site keeps its whole network. A stage that
     discloses lets the sites' private weights leave too, as extras called `disclosed/…`. Where a
-    stage shares other weights than its method does later, `shares` says which.
+    stage shares other weights than its method does later, `shares` says which. `check` raises an
+    error where the network cannot do the stage, before anything is trained.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Stage:
     finalizes: bool = False
     discloses: bool = False
     shares: Callable[[Segmenter], Names] | None = None
+    check: Callable[[Segmenter], None] | None = None
 
 
 @dataclass(frozen=True)

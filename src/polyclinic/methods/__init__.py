@@ -19,6 +19,7 @@ from polyclinic.methods.lg_fedavg import LGFedAvg
 from polyclinic.methods.local import Local
 from polyclinic.methods.metafed import MetaFed
 from polyclinic.methods.pflfe import FCPFLFE, PFLFE
+from polyclinic.methods.reestimate import Reestimate
 from polyclinic.methods.scaffold import SCAFFOLD
 from polyclinic.methods.virtual_classes import VirtualClasses
 
@@ -44,4 +45,8 @@ METHODS: dict[str, type[Method]] = {
     "feddp": FedDP,
 }
 
-FINISHING_STEPS: dict[str, type[Finish]] = {"finetune": FineTune, "igc": IGC}
+FINISHING_STEPS: dict[str, type[Finish]] = {
+    "finetune": FineTune,
+    "reestimate": Reestimate,
+    "igc": IGC,
+}
