@@ -5,6 +5,7 @@ from polyclinic.methods.calibration import IGC
 from polyclinic.methods.centralized import Centralized
 from polyclinic.methods.ditto import Ditto
 from polyclinic.methods.fedala import FedALA
+from polyclinic.methods.fedap import FedAP
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.methods.fedbabu import FedBABU
 from polyclinic.methods.fedbn import FedBN
@@ -29,6 +30,7 @@ METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "fedbn": FedBN,
+    "fedap": FedAP,
     "fedper": FedPer,
     "fedrep": FedRep,
     "fedbabu": FedBABU,
