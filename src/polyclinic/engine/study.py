@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ from polyclinic.evaluation import METRICS
 from polyclinic.federation.server import Server, SiteInfo
 from polyclinic.methods import FINISHING_STEPS, METHODS
 from polyclinic.networks import NETWORKS
-from polyclinic.networks.parts import parameters
+from polyclinic.networks.parts import EmptySelection, PartError, parameters
 from polyclinic.runs import (
     About,
     AboutSite,
@@ -97,6 +97,7 @@ def run_study(
         labels: load_data(study, labels, splits_folder=root / slug(study.name) / "splits")
         for labels in dict.fromkeys(choice.labels for choice in study.method)
     }
+    refuse_unsuitable({run.choice.title: assign(run, data[run.choice.labels]) for run in runs})
     do_runs(runs, lambda run: perform(run, data[run.choice.labels]), fresh=fresh, watch=watch)
     return runs
 
@@ -145,6 +146,18 @@ def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:
             else "continue with --resume, or start afresh with --fresh"
         )
         raise RunError("\n".join([*mistakes, advice]))
+
+
+def refuse_unsuitable(assignments: Mapping[str, Assignment]) -> None:
+    """Raise an error that names every method which cannot work with the network, and why."""
+    mistakes = []
+    for title, assignment in assignments.items():
+        try:
+            SiteRunner(assignment, torch.device("cpu"))
+        except (EmptySelection, PartError) as error:
+            mistakes.append(f"{title}: {error}")
+    if mistakes:
+        raise RunError("\n".join(mistakes))
 
 
 def refuse_no_validation(study: Study, cases: int) -> None:
