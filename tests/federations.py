@@ -18,14 +18,14 @@ from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
 from polyclinic.engine.local import LocalEngine, local_sites
 from polyclinic.engine.loop import Event
-from polyclinic.engine.run import Run, assignment_of, runs_of, site_info
-from polyclinic.engine.site_runner import Assignment
+from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.study import carry_out, run_study
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import SPLITS
 
 NEEDS = {
     "feddp": ("network.name=pvt_fpn", "method.calibration.iterations=2"),
+    "fedbabu": ("method.tuning.iterations=2",),
 }
 """Settings without which a method does not run, or not in a fraction of a second."""
 
@@ -98,11 +98,6 @@ def perform(run: Run, data: Sequence[SiteData]) -> Iterator[Event]:
 def run_locally(study: Study, root: Path, **how) -> list[Run]:
     """All runs of a study on this machine."""
     return run_study(study, root, LocalEngine(root / SPLITS), **how)
-
-
-def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
-    """What all machines of a run with these cases agree on."""
-    return assignment_of(run, [site_info(site, index) for index, site in enumerate(data)])
 
 
 @cache

@@ -11,12 +11,12 @@ import click
 import pytest
 import typer
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.cli import app, main
 from polyclinic.config import load_study
 from polyclinic.config.coordinator_file import load_coordinator_file
 from polyclinic.config.node_file import load_node_file
 from polyclinic.data.site_files import read_about
-from polyclinic.engine.study import TABLES
 from polyclinic.methods import METHODS
 from tests.data.folders import write_site
 
@@ -95,11 +95,11 @@ def load(file: Path) -> None:
         assert not wrong
         assert any(vars(about).values())
     elif file.name == "node.toml":
-        assert load_node_file(file, TABLES.kind).allow
+        assert load_node_file(file, BUILT_IN.kind).allow
     elif file.name == "coordinator.toml":
         assert load_coordinator_file(file).host
     else:
-        assert load_study(file, [], TABLES).method
+        assert load_study(file, [], BUILT_IN).method
 
 
 def execute(block: Block, names: dict, monkeypatch, federation) -> None:
@@ -146,7 +146,7 @@ def type_in(words: list[str], folder: Path, monkeypatch) -> None:
 
 def run(words: list[str], study: Path, overrides: list[str], monkeypatch) -> None:
     """Run a study the first time that a page does; afterwards see that its changes are allowed."""
-    settings = load_study(study, overrides, TABLES)
+    settings = load_study(study, overrides, BUILT_IN)
     if not Path("runs").exists():
         changes = [*TINY, "data.size=0.1"] if settings.data.source == "synthetic" else TINY
         options = [word for change in changes for word in ("--set", change)]

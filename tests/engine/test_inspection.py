@@ -9,13 +9,14 @@ import torch
 from PIL import Image
 
 from polyclinic.engine.inspection import CASES, DRAWN, PIXELS, embedded
+from polyclinic.engine.local import assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.federation.method import Method
 from polyclinic.methods import METHODS
 from polyclinic.runs import read_embeddings
-from tests.federations import assign, equal
+from tests.federations import equal
 
 NAME = "virtual-classes"
 PICTURES = "evaluation.pictures=true"

@@ -7,11 +7,11 @@ from safetensors.torch import save_file
 from polyclinic.catalog import BUILT_IN
 from polyclinic.cli.display import watching
 from polyclinic.config import load_study
-from polyclinic.engine.local import load_data
+from polyclinic.engine.local import assign, load_data
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.networks import PretrainedError, UNet
-from tests.federations import assign, run_locally
+from tests.federations import run_locally
 
 DEVICE = torch.device("cpu")
 STUDY = """

@@ -362,3 +362,16 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(federation):
     whole = small.run("metafed", "engine.device=cpu")
     assert equal(done.tensors("server"), whole.tensors("server"))
     assert len(done.folder.rounds()) == len(whole.folder.rounds())
+
+
+def test_methods_that_the_network_does_not_suit_are_all_told_before_any_trains(small, tmp_path):
+    text = small.read_text().replace('"unet"\nwidth = 2', '"pvt_fpn"')
+    text = text.replace('name = "local"', 'name = "fedap"\n[[method]]\nname = "fedbn"')
+    small.write_text(text)
+    study = load_study(small, [], BUILT_IN)
+    with pytest.raises(RunError, match="network 'pvt_fpn' has none") as told:
+        run_locally(study, tmp_path / "runs", watch=silent)
+    first, second = str(told.value).splitlines()
+    assert first.startswith("FedAP: FedAP compares sites by what BatchNorm layers")
+    assert second.startswith("FedBN: FedBN keeps BatchNorm layers at the site")
+    assert not any(run.folder.exists for run in runs_of(study, tmp_path / "runs"))

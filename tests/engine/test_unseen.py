@@ -7,6 +7,7 @@ import torch
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.data.cases import with_masks
+from polyclinic.engine.local import assign
 from polyclinic.engine.run import site_info
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
@@ -19,7 +20,7 @@ from polyclinic.methods.pflfe import PFLFE
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import everything, part, statistics
 from polyclinic.runs import RunError, RunFolder
-from tests.federations import assign, small_data
+from tests.federations import small_data
 
 LAST = "evaluation.choose=last"
 CPU = torch.device("cpu")

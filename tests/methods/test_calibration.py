@@ -4,7 +4,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from polyclinic.engine.local import LocalSites
+from polyclinic.engine.local import LocalSites, assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.tensors import load_tensors
@@ -17,7 +17,7 @@ from polyclinic.methods.calibration import IGC, borrowed, fingerprint, fingerpri
 from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.finetune import FineTune
 from polyclinic.networks.parts import everything, norms, part
-from tests.federations import assign, equal, perform
+from tests.federations import equal, perform
 from tests.methods.test_fedicra import a_site
 
 LAST = "evaluation.choose=last"

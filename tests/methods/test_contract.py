@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 import torch
 
-from polyclinic.engine.local import LocalSites
+from polyclinic.engine.local import LocalSites, assign
 from polyclinic.engine.loop import RoundDone
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
@@ -14,7 +14,7 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.server import Server
 from polyclinic.methods import METHODS
 from polyclinic.networks.parts import everything, parameters, statistics
-from tests.federations import Done, Federation, assign, equal, perform
+from tests.federations import Done, Federation, equal, perform
 
 EVERY = pytest.mark.parametrize("method", METHODS)
 QUICK = {name: ["method.mixing.first_passes=2"] for name in ("fedala", "fedicra", "fedlppa")}

@@ -5,6 +5,7 @@ import torch
 from torch.nn.functional import l1_loss, mse_loss
 
 from polyclinic.data.cases import Batch
+from polyclinic.engine.local import assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.message import Message
@@ -12,7 +13,7 @@ from polyclinic.methods import METHODS
 from polyclinic.methods.fedicra import CODE, FedICRA, site_contrast
 from polyclinic.networks.parts import everything, statistics, under
 from polyclinic.networks.site_gate import SiteGate
-from tests.federations import assign, equal
+from tests.federations import equal
 
 LAST = "evaluation.choose=last"
 KINDS = ("point", "scribble", "block")

@@ -1,14 +1,14 @@
 import pytest
 import torch
 
-from polyclinic.engine.local import LocalSites
+from polyclinic.engine.local import LocalSites, assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.server import Server
 from polyclinic.methods.fedlppa import PLACE, ROWS, SPARSITY, UNIVERSAL, FedLPPA
 from polyclinic.methods.second_decoder import main_names
 from polyclinic.networks.parts import parameters
-from tests.federations import assign, equal
+from tests.federations import equal
 from tests.methods.test_fedicra import a_site
 
 LAST = "evaluation.choose=last"

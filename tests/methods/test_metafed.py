@@ -5,11 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polyclinic.engine.local import assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.message import Message
 from polyclinic.methods.metafed import SKILLED, distillation_loss, personal_weight
-from tests.federations import assign, equal
+from tests.federations import equal
 
 LAST = "evaluation.choose=last"
 BARE = ("method.alone=0.0", "method.personal=0.0", LAST)

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from polyclinic.config import ConfigError
 from polyclinic.data.cases import Batch
+from polyclinic.engine.local import assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.message import Message
@@ -18,7 +19,7 @@ from polyclinic.methods.virtual_classes import VirtualClasses
 from polyclinic.networks.affinity import ROLES, affinity
 from polyclinic.networks.parts import everything, part
 from polyclinic.networks.virtual_head import VirtualHead, orthogonal_rows
-from tests.federations import assign, equal
+from tests.federations import equal
 
 NAME = "virtual-classes"
 LAST = "evaluation.choose=last"

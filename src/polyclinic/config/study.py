@@ -158,8 +158,8 @@ class FederationSettings(Section):
     """What a site counts by in the average: images, equally, or steps taken."""
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the sites drawn for each round."""
-    statistics: Literal["shared", "private"] = "shared"
-    """Whether running statistics of norm layers are averaged or stay at the site."""
+    statistics: Literal["shared", "private", "estimated"] = "shared"
+    """Running statistics of norm layers: averaged, kept at the site, or estimated anew there."""
 
 
 class EvaluationSettings(Section):

@@ -41,6 +41,18 @@ def batches(
         yield augmented(cases, index, draw_moves(size, augmentation, rng), fill, device)
 
 
+def spread_out(cases: Cases, *, batch: int, device: torch.device | str = "cpu") -> Iterator[Batch]:
+    """All cases once, normalised but not augmented, in batches of nearly one size up to `batch`.
+
+    A batch's cases lie far apart, so that it is not made of one patient's neighbouring slices.
+    """
+    if len(cases) == 0:
+        raise ValueError("there are no training cases to look at")
+    count = steps_per_epoch(len(cases), batch)
+    for first in range(count):
+        yield normalised(cases, torch.arange(first, len(cases), count), device)
+
+
 def in_order(cases: Cases, *, batch: int, device: torch.device | str = "cpu") -> Iterator[Batch]:
     """All cases once as they come, normalised but not augmented; the last batch may be short."""
     indices: tuple[Tensor, ...] = torch.arange(len(cases)).split(batch) if len(cases) else ()

@@ -24,8 +24,8 @@ from polyclinic.engine.parents import end_with_parent
 from polyclinic.engine.pictures import draw_pictures
 from polyclinic.engine.run import Run, assignment_of, device_of, site_info
 from polyclinic.engine.site_runner import Assignment, SiteRunner
+from polyclinic.engine.starting import refuse_no_validation, refuse_unsuitable
 from polyclinic.engine.states import SiteState, StateFolder
-from polyclinic.engine.study import refuse_no_validation
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
@@ -50,6 +50,9 @@ class LocalEngine:
             labels = run.choice.labels
             if labels not in self.data:
                 self.data[labels] = load_data(run.study, labels, splits_folder=self.splits_folder)
+        refuse_unsuitable(
+            {run.choice.title: assign(run, self.data[run.choice.labels]) for run in runs}
+        )
 
     def open(self, run: Run) -> AbstractContextManager[LocalSites]:
         """The sites of one run."""
@@ -65,14 +68,18 @@ def load_data(study: Study, labels: str | None, *, splits_folder: Path | None) -
     return data
 
 
+def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
+    """What all machines of a run agree on, where these are the cases of its sites."""
+    return assignment_of(run, [site_info(site, index) for index, site in enumerate(data)])
+
+
 @contextmanager
 def local_sites(run: Run, data: Sequence[SiteData]) -> Iterator[LocalSites]:
     """The sites of one run with these cases, in this process or in a few workers."""
     settings = run.study.engine
     threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
     prepare_process(threads)
-    infos = [site_info(site, index) for index, site in enumerate(data)]
-    runner = SiteRunner(assignment_of(run, infos), device_of(settings.device))
+    runner = SiteRunner(assign(run, data), device_of(settings.device))
     pictures = run.study.evaluation.pictures
     sites = LocalSites(
         runner, data, run.folder, workers=settings.workers, threads=threads, pictures=pictures

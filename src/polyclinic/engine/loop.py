@@ -142,7 +142,8 @@ class Loop:
             if number == 0:
                 yield from self._stages(self.method.before(), self.sites.trained, number)
             elif number <= rounds:
-                yield from self._stages(self.method.each_round(), self._present(number), number)
+                stages = self.assignment.stages_in(number)
+                yield from self._stages(stages, self._present(number), number)
             else:
                 yield from self._close(number)
             validation = yield from self._validate(number)
@@ -234,7 +235,7 @@ class Loop:
         if not means:
             return None
         mean = float(np.mean(means))
-        if mean > self.progress.best_score:
+        if mean > self.progress.best_score and number > self.assignment.warm_rounds:
             self.progress = replace(self.progress, best_round=number, best_score=mean)
         return mean
 

@@ -51,7 +51,7 @@ def assignment_of(run: Run, sites: Sequence[SiteInfo]) -> Assignment:
         loss=study.loss.built if study.loss else None,
         metrics={metric.name: metric.built for metric in study.metric},
         rounds=study.federation.rounds,
-        private_statistics=study.federation.statistics == "private",
+        statistics=study.federation.statistics,
         seed=run.seed,
     )
 

@@ -18,12 +18,14 @@ from polyclinic.data.tasks import Task
 from polyclinic.engine.states import SiteState
 from polyclinic.evaluation import Metric
 from polyclinic.evaluation.scoring import ScoreRow
+from polyclinic.federation.estimating import reestimating
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Finish, Method, Stage
 from polyclinic.federation.scoring import score
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights, flatten
 from polyclinic.losses import Loss
+from polyclinic.methods.reestimate import Reestimate
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, statistics
 from polyclinic.networks.pretrained import load_pretrained
@@ -44,7 +46,7 @@ class Assignment:
     loss: Loss | None  # None for auto
     metrics: Mapping[str, Metric]
     rounds: int
-    private_statistics: bool
+    statistics: str  # of norm layers: shared, private or estimated
     seed: int
 
     def __post_init__(self) -> None:
@@ -56,13 +58,35 @@ class Assignment:
     @property
     def stages(self) -> tuple[Stage, ...]:
         """All stages of a run, each once."""
-        return (*self.method.before(), *self.method.each_round(), *self.after)
+        warm = self.method.warm_round() if self.warm_rounds else ()
+        return (*self.method.before(), *warm, *self.method.each_round(), *self.after)
+
+    @property
+    def warm_rounds(self) -> int:
+        """The rounds of the warm start."""
+        return self.method.warm_rounds(self.rounds)
+
+    def stages_in(self, number: int) -> tuple[Stage, ...]:
+        """The stages of a round."""
+        warm = number <= self.warm_rounds
+        return self.method.warm_round() if warm else self.method.each_round()
 
     @property
     def after(self) -> tuple[Stage, ...]:
         """The stages after the last round: finalizing, the method's own, the finishing steps."""
         finishing = chain.from_iterable(piece.stages(self.method) for piece in self.then)
-        return (self.method.finalizing(), *self.method.after(), *finishing)
+        return (self.finalizing, *self.method.after(), *finishing)
+
+    @property
+    def finalizing(self) -> Stage:
+        """The stage in which a site takes up the model it will use."""
+        stage = self.method.finalizing()
+        return reestimating(self.method, stage) if self.statistics == "estimated" else stage
+
+    @property
+    def reestimates(self) -> bool:
+        """Whether a site that takes up a model computes its statistics anew."""
+        return self.statistics == "estimated" or any(isinstance(s, Reestimate) for s in self.then)
 
     def stage(self, name: str) -> Stage:
         """The stage with this name."""
@@ -77,10 +101,11 @@ class Assignment:
             told = str(load_pretrained(net, file)) if file else ""
             return self.method.adapt(net, self.sites), told
 
-    def shared(self, net: Segmenter) -> Names:
-        """The weights that travel."""
-        names = self.method.shares(net)
-        return names - statistics(net) if self.private_statistics else names
+    def shared(self, net: Segmenter, stage: Stage | None = None) -> Names:
+        """The weights that travel, in a stage that may say so itself."""
+        own = stage and stage.shares
+        names = own(net) if own else self.method.shares(net)
+        return names if self.statistics == "shared" else names - statistics(net)
 
 
 @dataclass(frozen=True)
@@ -106,11 +131,18 @@ class SiteRunner:
         self.initial = self.weights.copy()
         self.everything = everything(self.net)
         self.shared = assignment.shared(self.net)
+        for stage in assignment.stages:
+            if stage.check:
+                stage.check(self.net)
         self.kept = assignment.method.keeps(self.net) | (self.everything - self.shared)
 
-    def first_weights(self) -> Weights:
-        """The shared weights before the first round."""
-        return self.initial.pick(self.shared)
+    def shared_in(self, stage: Stage) -> Names:
+        """The weights that travel in a stage."""
+        return self.assignment.shared(self.net, stage)
+
+    def first_weights(self, stage: Stage | None = None) -> Weights:
+        """The weights that are shared, or shared in this stage, before the first round."""
+        return self.initial.pick(self.shared_in(stage) if stage else self.shared)
 
     def visit(
         self,
@@ -125,6 +157,8 @@ class SiteRunner:
         started = time.perf_counter()
         site = self._site(info, data, stage, message, state, number)
         reply = stage.work(site)
+        leaked = sorted(reply.weights.names - site.shared)
+        assert not leaked, f"stage {stage.name} sends what it does not share: {leaked[:3]}"
         steps = sum(f.steps for f in site.fits if f.trains)
         numbers = {**reply.numbers, "images": float(info.train), "steps": float(steps)}
         told = [f for f in site.fits if f.stream == "main"] or site.fits  # losses of one kind
@@ -154,7 +188,7 @@ class SiteRunner:
         Gives a row for each case, region and metric, the cases that have a mask to score with, and
         the classes predicted for them.
         """
-        stage = self.assignment.method.finalizing()
+        stage = self.assignment.finalizing
         site = self._site(info, data, stage, message or Message(), state, number)
         if message is not None:
             stage.work(site)
@@ -189,7 +223,7 @@ class SiteRunner:
             task=self.assignment.task,
             net=self.net,
             weights=self.weights,
-            shared=self.shared,
+            shared=self.shared_in(stage),
             training=self.assignment.training,
             seed=self.assignment.seed,
             round=number,

@@ -76,7 +76,8 @@ def run_study(
 def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
     """One run from where it stands to its end: the round loop, and the folder that it fills."""
     runner, assignment = sites.runner, sites.runner.assignment
-    server = Server(sites.trained, runner.first_weights(), run.study.federation, assignment.seed)
+    first = runner.first_weights(assignment.stages_in(1)[0])
+    server = Server(sites.trained, first, run.study.federation, assignment.seed)
     checkpoint = Checkpoint(run.folder.path / "checkpoint")
     described = about(run, sites)
     if (yield from recover(run.folder, checkpoint, server, described)):
@@ -119,15 +120,6 @@ def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:
             else "continue with --resume, or start afresh with --fresh"
         )
         raise RunError("\n".join([*mistakes, advice]))
-
-
-def refuse_no_validation(study: Study, cases: int) -> None:
-    """Raise an error where the best round is wanted but no cases could tell it."""
-    if study.evaluation.choose == "best" and not cases:
-        raise RunError(
-            "evaluation.choose = 'best' needs validation cases with masks, and no site has any; "
-            "give data.split a second share above 0, or choose = 'last'"
-        )
 
 
 def about(run: Run, sites: Sites) -> About:

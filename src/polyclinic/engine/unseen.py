@@ -24,6 +24,7 @@ from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.engine.tensors import group, load_tensors
 from polyclinic.evaluation.scoring import score_cases
+from polyclinic.federation.estimating import reestimate
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, plain_loss
 from polyclinic.federation.scoring import predictions
@@ -86,16 +87,32 @@ def finished_run(folder: RunFolder, tables: Tables) -> Run:
     return Run(study.method[0], study.seeds[0], folder, study)
 
 
-def tune(method: Method, site: Site, iterations: int | None) -> None:
+def tune(method: Method, site: Site, iterations: int | None, *, reestimates: bool = False) -> None:
     """Train what is private and heard in predictions, with the message's weights at rest.
 
-    Where only running statistics are private, the site's images pass by and nothing learns.
+    Where only running statistics are private, the site's images pass by and nothing learns. Where
+    the run's sites estimate their statistics anew, so does this one in the end.
     """
+    _train_private(method, site, iterations, statistics_too=not reestimates)
+    if reestimates:
+        reestimate(method, site)
+
+
+def rest(net: nn.Module, shared: Names) -> None:
+    """Let the norm layers whose statistics are shared use and keep them, as when predicting."""
+    for path, module in net.named_modules():
+        if isinstance(module, BATCH_NORMS) and f"{path}.running_mean" in shared:
+            module.eval()
+
+
+def _train_private(
+    method: Method, site: Site, iterations: int | None, *, statistics_too: bool
+) -> None:
     shared = site.message.weights.names
     site.load(site.message.weights)
     private = method.predicts_with(site.net) - shared
     learning = private & parameters(site.net)
-    if not learning and not private & statistics(site.net):
+    if not learning and not (statistics_too and private & statistics(site.net)):
         return
 
     def loss(site: Site, batch: Batch) -> Tensor:
@@ -112,13 +129,6 @@ def tune(method: Method, site: Site, iterations: int | None) -> None:
     )
 
 
-def rest(net: nn.Module, shared: Names) -> None:
-    """Let the norm layers whose statistics are shared use and keep them, as when predicting."""
-    for path, module in net.named_modules():
-        if isinstance(module, BATCH_NORMS) and f"{path}.running_mean" in shared:
-            module.eval()
-
-
 def _predictions(
     folder: RunFolder, runner: SiteRunner, data: SiteData, cases: Cases, iterations: int | None
 ) -> Iterator[tuple[str, NDArray[np.uint8]]]:
@@ -128,13 +138,15 @@ def _predictions(
     for info in runner.assignment.sites:
         site = runner.opened(info, data, _state(folder, info.name))
         with method.in_use(site):
+            if runner.assignment.reestimates:
+                reestimate(method, site)
             found.append(_probabilities(method, site, cases))
         yield info.name, _classes(found[-1])
     yield ENSEMBLE, _classes(torch.stack(found).mean(0))
     guest = site_info(data)
     site = runner.opened(guest, data, None)
     site.message = Message(Weights.pack(_state(folder, "server").weights))
-    tune(method, site, iterations)
+    tune(method, site, iterations, reestimates=runner.assignment.reestimates)
     yield TUNED, _classes(_probabilities(method, site, cases))
 
 

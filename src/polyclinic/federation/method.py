@@ -27,7 +27,9 @@ class Stage:
 
     In a ring the sites work one after another, and each reply is combined before the next site's
     message is written. After a finalizing stage a site keeps its whole network. A stage that
-    discloses lets the sites' private weights leave too, as extras called `disclosed/…`.
+    discloses lets the sites' private weights leave too, as extras called `disclosed/…`. Where a
+    stage shares other weights than its method does later, `shares` says which. `check` raises an
+    error where the network cannot do the stage, before anything is trained.
     """
 
     name: str
@@ -37,6 +39,8 @@ class Stage:
     ring: bool = False
     finalizes: bool = False
     discloses: bool = False
+    shares: Callable[[Segmenter], Names] | None = None
+    check: Callable[[Segmenter], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,14 @@ class Method:
     def each_round(self) -> tuple[Stage, ...]:
         """Stages of every round."""
         return (Stage("fit", self.message, self.visit, self.combine),)
+
+    def warm_rounds(self, rounds: int) -> int:  # noqa: ARG002
+        """How many of the first rounds are a warm start; the best round is none of them."""
+        return 0
+
+    def warm_round(self) -> tuple[Stage, ...]:
+        """Stages of a round of the warm start."""
+        return ()
 
     def finalizing(self) -> Stage:
         """The stage in which a site takes up the model it will use."""

@@ -5,16 +5,22 @@ from polyclinic.methods.calibration import IGC
 from polyclinic.methods.centralized import Centralized
 from polyclinic.methods.ditto import Ditto
 from polyclinic.methods.fedala import FedALA
+from polyclinic.methods.fedap import FedAP
 from polyclinic.methods.fedavg import FedAvg
+from polyclinic.methods.fedbabu import FedBABU
 from polyclinic.methods.fedbn import FedBN
 from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.fedicra import FedICRA
 from polyclinic.methods.fedlppa import FedLPPA
+from polyclinic.methods.fedper import FedPer
+from polyclinic.methods.fedprox import FedProx
 from polyclinic.methods.fedrep import FedRep
 from polyclinic.methods.finetune import FineTune
+from polyclinic.methods.lg_fedavg import LGFedAvg
 from polyclinic.methods.local import Local
 from polyclinic.methods.metafed import MetaFed
 from polyclinic.methods.pflfe import FCPFLFE, PFLFE
+from polyclinic.methods.reestimate import Reestimate
 from polyclinic.methods.scaffold import SCAFFOLD
 from polyclinic.methods.virtual_classes import VirtualClasses
 
@@ -22,8 +28,13 @@ METHODS: dict[str, type[Method]] = {
     "local": Local,
     "centralized": Centralized,
     "fedavg": FedAvg,
+    "fedprox": FedProx,
     "fedbn": FedBN,
+    "fedap": FedAP,
+    "fedper": FedPer,
     "fedrep": FedRep,
+    "fedbabu": FedBABU,
+    "lg-fedavg": LGFedAvg,
     "scaffold": SCAFFOLD,
     "ditto": Ditto,
     "fedala": FedALA,
@@ -36,4 +47,8 @@ METHODS: dict[str, type[Method]] = {
     "feddp": FedDP,
 }
 
-FINISHING_STEPS: dict[str, type[Finish]] = {"finetune": FineTune, "igc": IGC}
+FINISHING_STEPS: dict[str, type[Finish]] = {
+    "finetune": FineTune,
+    "reestimate": Reestimate,
+    "igc": IGC,
+}

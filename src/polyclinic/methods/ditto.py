@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,7 +9,8 @@ from typing import Annotated
 from pydantic import Field
 
 from polyclinic.federation.method import Method
-from polyclinic.federation.site import Parameters, Site
+from polyclinic.federation.site import Site
+from polyclinic.methods.pulling import towards_received
 
 PERSONAL = "personal"
 
@@ -31,18 +31,7 @@ class Ditto(Method):
         """Train the shared model, then the personal one."""
         site.fit(self.loss)
         with site.using(PERSONAL):
-            site.fit(self.loss, hook=self.towards_received(site))
-
-    def towards_received(self, site: Site) -> Callable[[Parameters], None]:
-        """A hook that pulls the weights towards the ones received at the start of the round."""
-
-        def towards(parameters: Parameters) -> None:
-            for name, parameter in parameters.items():
-                if parameter.grad is not None and self.pull:
-                    distance = parameter.detach() - site.message.weights[name].to(site.device)
-                    parameter.grad.add_(distance, alpha=self.pull)
-
-        return towards
+            site.fit(self.loss, hook=towards_received(site, self.pull))
 
     def in_use(self, site: Site) -> AbstractContextManager[None]:
         """The personal model."""

@@ -67,10 +67,14 @@ def part(net: Segmenter, name: str) -> Names:
     return parts[name]
 
 
-def nonempty(names: Names, net: nn.Module, reason: str) -> Names:
-    """Give the selection back, or say why it may not be empty: `reason` is half a sentence."""
+def nonempty(names: Names, net: nn.Module, reason: str, instead: str = "") -> Names:
+    """Give the selection back, or say why it may not be empty and what to do `instead`.
+
+    Both are half a sentence.
+    """
     if not names:
-        raise EmptySelection(f"{reason}, but {_title(net)} has none")
+        advice = f"; {instead}" if instead else ""
+        raise EmptySelection(f"{reason}, but {_title(net)} has none{advice}")
     return names
 
 

@@ -259,3 +259,24 @@ def test_no_private_name_or_value_leaves_a_site(service, hospitals):
     for name, tensor in private.items():
         assert name.partition("/")[2] not in text
         assert tensor.numpy().tobytes() not in sent
+
+
+def test_a_warm_start_that_shares_more_than_later_rounds_is_told_and_can_be_refused(hospitals):
+    """Weights that are private in the end are refused at the greeting where they may not leave."""
+    (strict,) = hospitals.services('parts = ["decoder", "head"]\n')
+    warm = header(strict, greeting(hospitals.study("lg-fedavg", "method.warm_start=0.5")))
+    assert "weights of the part 'encoder' may not leave" in warm["refused"]
+    cold = header(strict, greeting(hospitals.study("lg-fedavg", "method.warm_start=0")))
+    assert "refused" not in cold
+
+
+def test_the_ledger_shows_what_a_warm_start_lets_out(service, hospitals):
+    study = hospitals.study("lg-fedavg", "method.warm_start=0.5")
+    whole = reply(service, stage(service, study, stage="warm"))
+    part = reply(service, stage(service, study, reads=2, writes=4, number=2))
+    *_, first, _, second = service.ledger.lines()  # between them another greeting
+    assert first["stage"] == "warm"
+    assert set(first["arrays"]) == {f"weights/{name}" for name in whole.weights}
+    assert any(name.startswith("weights/encoder.") for name in first["arrays"])
+    assert set(second["arrays"]) == {f"weights/{name}" for name in part.weights}
+    assert not any(name.startswith("weights/encoder.") for name in second["arrays"])

@@ -29,7 +29,7 @@ from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.local import prepare_process
 from polyclinic.engine.run import Run, assignment_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.study import refuse_no_validation
+from polyclinic.engine.starting import refuse_no_validation, refuse_unsuitable
 from polyclinic.runs import RunError, SiteInfo, slug
 from polyclinic.runs.texts import plain
 
@@ -62,6 +62,9 @@ class FlowerEngine:
         for run in runs:
             if run.choice.title not in self.present:
                 self.present[run.choice.title] = greet(run, self.transport)
+        refuse_unsuitable(
+            {run.choice.title: assignment_of(run, self.present[run.choice.title]) for run in runs}
+        )
 
     @contextmanager
     def open(self, run: Run) -> Iterator[FlowerSites]:

@@ -189,7 +189,7 @@ class SiteService:
     def _check(self, study: Study, cases: int, runner: SiteRunner) -> None:
         discloses = any(stage.discloses for stage in runner.assignment.stages)
         needed = runner.assignment.method.predicts_with(runner.net) if discloses else frozenset()
-        leaving = runner.shared | needed
+        leaving = needed.union(*map(runner.shared_in, runner.assignment.stages))
         self.policy.check_study(study, cases, leaving, discloses=discloses)
 
     def _state(self, run: SiteRun, request: StageRequest | ScoreRequest) -> SiteState | None:

@@ -33,6 +33,7 @@ from polyclinic.engine.reply_store import ReplyStore
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
+from polyclinic.federation.weights import Weights
 from polyclinic.runs import RoundLine, Score, Split
 
 SPARE = 64 * 2**20  # bytes that messages may have however small the network is
@@ -170,7 +171,7 @@ class FlowerSites:
             if (worked.number, worked.stage) != (number, stage.name):
                 raise PayloadError(f"it answered for round {worked.number}, another stage")
             message = unpack(payload, sent.weights)
-            check_message(message, self.shared)
+            check_message(message, self._known(stage))
             if stage.discloses:
                 check_disclosure(message, self.runner.weights)
         except PayloadError as error:
@@ -189,6 +190,10 @@ class FlowerSites:
             parts=payload.bytes_by_part(message),
         )
         return Reply(message, line)
+
+    def _known(self, stage: Stage) -> Weights:
+        """The weights that a reply of this stage may have."""
+        return self.runner.first_weights(stage) if stage.shares else self.shared
 
     def _scored(
         self,

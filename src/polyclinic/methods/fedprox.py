@@ -1,0 +1,26 @@
+"""FedProx: sites held near the shared model (Li et al., MLSys 2020, arXiv 1812.06127)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from polyclinic.federation.method import Method
+from polyclinic.federation.site import Site
+from polyclinic.methods.pulling import towards_received
+
+
+@dataclass(frozen=True)
+class FedProx(Method):
+    """FedAvg whose sites are pulled towards the weights they received, against drift.
+
+    `pull` is the paper's mu: pull / 2 times the squared distance joins whatever loss the site has.
+    """
+
+    pull: Annotated[float, Field(ge=0)] = 0.01
+
+    def train(self, site: Site) -> None:
+        """Learn under the pull."""
+        site.fit(self.loss, hook=towards_received(site, self.pull))
