@@ -1,6 +1,7 @@
 """The methods, one file each, and the finishing steps that can follow any of them."""
 
 from polyclinic.federation.method import Finish, Method
+from polyclinic.methods.apfl import APFL
 from polyclinic.methods.calibration import IGC
 from polyclinic.methods.centralized import Centralized
 from polyclinic.methods.ditto import Ditto
@@ -26,6 +27,7 @@ METHODS: dict[str, type[Method]] = {
     "fedrep": FedRep,
     "scaffold": SCAFFOLD,
     "ditto": Ditto,
+    "apfl": APFL,
     "fedala": FedALA,
     "metafed": MetaFed,
     "fedicra": FedICRA,
