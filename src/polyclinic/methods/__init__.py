@@ -9,6 +9,7 @@ from polyclinic.methods.fedala import FedALA
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.methods.fedbn import FedBN
 from polyclinic.methods.feddp import FedDP
+from polyclinic.methods.fedgkd import FedGKD
 from polyclinic.methods.fedicra import FedICRA
 from polyclinic.methods.fedlppa import FedLPPA
 from polyclinic.methods.fedrep import FedRep
@@ -26,6 +27,7 @@ METHODS: dict[str, type[Method]] = {
     "fedbn": FedBN,
     "fedrep": FedRep,
     "scaffold": SCAFFOLD,
+    "fedgkd": FedGKD,
     "ditto": Ditto,
     "apfl": APFL,
     "fedala": FedALA,
