@@ -14,6 +14,7 @@ from polyclinic.methods.fedicra import FedICRA
 from polyclinic.methods.fedlppa import FedLPPA
 from polyclinic.methods.fedrep import FedRep
 from polyclinic.methods.finetune import FineTune
+from polyclinic.methods.iopfl import IOPFL
 from polyclinic.methods.local import Local
 from polyclinic.methods.metafed import MetaFed
 from polyclinic.methods.pflfe import FCPFLFE, PFLFE
@@ -30,6 +31,7 @@ METHODS: dict[str, type[Method]] = {
     "fedgkd": FedGKD,
     "ditto": Ditto,
     "apfl": APFL,
+    "iop-fl": IOPFL,
     "fedala": FedALA,
     "metafed": MetaFed,
     "fedicra": FedICRA,
