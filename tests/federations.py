@@ -19,6 +19,7 @@ from polyclinic.engine.tensors import load_tensors
 
 NEEDS = {
     "feddp": ("network.name=pvt_fpn", "method.calibration.iterations=2"),
+    "fedlc": ("method.calibration.iterations=2",),
 }
 """Settings without which a method does not run, or not in a fraction of a second."""
 

@@ -11,8 +11,10 @@ from polyclinic.methods.fedbn import FedBN
 from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.fedgkd import FedGKD
 from polyclinic.methods.fedicra import FedICRA
+from polyclinic.methods.fedlc import FedLC
 from polyclinic.methods.fedlppa import FedLPPA
 from polyclinic.methods.fedrep import FedRep
+from polyclinic.methods.fedsm import FedSM
 from polyclinic.methods.finetune import FineTune
 from polyclinic.methods.iopfl import IOPFL
 from polyclinic.methods.local import Local
@@ -31,6 +33,8 @@ METHODS: dict[str, type[Method]] = {
     "fedgkd": FedGKD,
     "ditto": Ditto,
     "apfl": APFL,
+    "fedsm": FedSM,
+    "fedlc": FedLC,
     "iop-fl": IOPFL,
     "fedala": FedALA,
     "metafed": MetaFed,
