@@ -8,7 +8,7 @@ from polyclinic.engine.local import LocalSites
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.engine.study import assign, runs_of
-from polyclinic.engine.unseen import ENSEMBLE, TUNED, try_models
+from polyclinic.engine.unseen import ENSEMBLE, TUNED, try_models, tune
 from polyclinic.federation.message import Message
 from polyclinic.federation.server import Server
 from polyclinic.methods import METHODS
@@ -87,11 +87,11 @@ def test_a_head_survives_every_average_and_bodies_are_equal(federation):
     done = small.run("fedlc", LAST)
     sites = [done.site(site) for site in names(done)]
     server = {n.removeprefix("weights/"): t for n, t in done.tensors("server").items()}
-    for name in server:
-        if name.startswith("head."):
-            assert len({tuple(site[name].flatten().tolist()) for site in sites}) == len(sites)
-        elif name in sites[0]:
-            assert all(torch.equal(site[name], server[name]) for site in sites)
+    heads = [as_row({n: t for n, t in site.items() if n.startswith("head.")}) for site in sites]
+    assert len({tuple(head.tolist()) for head in heads}) == len(sites)
+    shared = [name for name in server if name in sites[0] and not name.startswith("head.")]
+    assert len(shared) > 10
+    assert all(torch.equal(site[name], server[name]) for site in sites for name in shared)
 
 
 def exchange(small, *overrides):
@@ -158,7 +158,7 @@ def test_the_gate_is_registered_shared_and_sent(federation, network):
 def test_the_contrast_has_a_gradient_in_the_gate_and_moves_no_statistics_of_its_own(
     federation, network
 ):
-    _, site, batch = a_site(federation, "fedlc", f"network.name={network}", index=1)
+    _, site, _ = a_site(federation, "fedlc", f"network.name={network}", index=1)
     site.net.train().requires_grad_(True)
     images = torch.rand(2, 1, 64, 64, generator=generator())
     seen = site.net.look(images)
@@ -177,7 +177,7 @@ def test_the_loss_is_the_labels_and_the_contrast(federation):
     for contrast in (0.0, 0.1, 0.5):
         method, site, batch = a_site(federation, "fedlc", f"method.contrast={contrast}", index=1)
         site.net.eval()
-        found.append(float(method.loss(site, batch)))
+        found.append(float(method.loss(site, batch).detach()))
     assert found[0] > found[1] > found[2]
     assert (found[0] - found[2]) == pytest.approx(5 * (found[0] - found[1]), rel=1e-3)
 
@@ -349,6 +349,16 @@ def test_polyclinic_unseen_scores_it(federation):
     done = federation().run("fedlc", LAST)
     rows = try_models(done.folder, small_data("octa", 4)[3], CPU, iterations=1)
     assert list(dict.fromkeys(row.model for row in rows)) == [*names(done), ENSEMBLE, TUNED]
+
+
+@pytest.mark.parametrize("calibrate", ["true", "false"])
+def test_a_site_that_took_no_part_trains_a_head_of_its_own(federation, calibrate):
+    method, site, _ = a_site(federation, "fedlc", f"method.calibrate={calibrate}")
+    before = site.weights.copy()
+    site.message = Message(before.pick(site.shared))
+    tune(method, site, 2)
+    changed = {n for n in before if not torch.equal(before[n], site.weights[n])}
+    assert changed == part(site.net, "head")
 
 
 def test_a_message_with_another_site_s_head_changes_nothing_of_ones_own(federation):

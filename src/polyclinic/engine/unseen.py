@@ -95,7 +95,7 @@ def tune(method: Method, site: Site, iterations: int | None) -> None:
     """
     shared = site.message.weights.names
     site.load(site.message.weights)
-    private = method.predicts_with(site.net) - shared
+    private = method.tuned_outside(site.net, shared)
     learning = private & parameters(site.net)
     if not learning and not private & statistics(site.net):
         return

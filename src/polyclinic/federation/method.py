@@ -145,6 +145,10 @@ class Method:
         """
         return None
 
+    def tuned_outside(self, net: Segmenter, shared: Names) -> Names:
+        """What a site that took no part trains for itself: what is private and heard."""
+        return self.predicts_with(net) - shared
+
     def attention_maps(self, site: Site, images: Tensor) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Maps (B×h×w, any scale) of where the network looks, by name; drawn in the report."""
         return {}

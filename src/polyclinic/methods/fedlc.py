@@ -90,6 +90,10 @@ class FedLC(Method):
         """The other sites' heads."""
         return under(net, PEERS) if self.calibrate else frozenset()
 
+    def tuned_outside(self, net: Segmenter, shared: Names) -> Names:  # noqa: ARG002
+        """A head of its own, although heads travel."""
+        return part(net, HEAD)
+
     def each_round(self) -> tuple[Stage, ...]:
         """One stage, in which heads leave their sites where they are to be compared."""
         return (replace(super().each_round()[0], discloses=self.calibrate),)
