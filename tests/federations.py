@@ -26,6 +26,7 @@ from polyclinic.runs import SPLITS
 NEEDS = {
     "feddp": ("network.name=pvt_fpn", "method.calibration.iterations=2"),
     "fedbabu": ("method.tuning.iterations=2",),
+    "fedlc": ("method.calibration.iterations=2",),
 }
 """Settings without which a method does not run, or not in a fraction of a second."""
 

@@ -1,7 +1,8 @@
 """A site that took no part: what the models of a finished run are worth to it.
 
-It tries every site's model, all of them together, and the shared weights with a private part that
-it trains on its own cases. Sites' models lie together only where the local engine ran.
+It tries every site's model, all of them together, the method's own way to predict outside where it
+has one, and the shared weights with a private part that it trains on its own cases. Sites' models
+lie together only where the local engine ran.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from polyclinic.networks.contract import likeliest
 from polyclinic.networks.parts import BATCH_NORMS, Names, parameters, statistics
 from polyclinic.runs import RunError, RunFolder, slug
 
-ENSEMBLE, TUNED = "ensemble", "tuned here"
+ENSEMBLE, ROUTED, TUNED = "ensemble", "routed", "tuned here"
 
 
 class UnseenScore(NamedTuple):
@@ -110,7 +111,7 @@ def _train_private(
 ) -> None:
     shared = site.message.weights.names
     site.load(site.message.weights)
-    private = method.predicts_with(site.net) - shared
+    private = method.tuned_outside(site.net, shared)
     learning = private & parameters(site.net)
     if not learning and not (statistics_too and private & statistics(site.net)):
         return
@@ -134,18 +135,22 @@ def _predictions(
 ) -> Iterator[tuple[str, NDArray[np.uint8]]]:
     """The classes that each model predicts; probabilities are added up on the way."""
     method = runner.assignment.method
-    found = []
+    found, models = [], {}
     for info in runner.assignment.sites:
         site = runner.opened(info, data, _state(folder, info.name))
         with method.in_use(site):
             if runner.assignment.reestimates:
                 reestimate(method, site)
+            models[info.name] = site.weights.copy()
             found.append(_probabilities(method, site, cases))
         yield info.name, _classes(found[-1])
     yield ENSEMBLE, _classes(torch.stack(found).mean(0))
     guest = site_info(data)
     site = runner.opened(guest, data, None)
     site.message = Message(Weights.pack(_state(folder, "server").weights))
+    site.load(site.message.weights)
+    if routed := method.outside(replace(site, memory={}), models):
+        yield ROUTED, _classes(_probabilities(method, routed, cases))
     tune(method, site, iterations, reestimates=runner.assignment.reestimates)
     yield TUNED, _classes(_probabilities(method, site, cases))
 

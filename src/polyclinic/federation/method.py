@@ -14,6 +14,7 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.mixing import mix
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
+from polyclinic.federation.weights import Weights
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
 from polyclinic.runs import SiteInfo
@@ -148,6 +149,17 @@ class Method:
     def predict(self, site: Site, images: Tensor) -> Tensor:
         """Class probabilities (B×K×H×W) for normalised images, the network being in use."""
         return site.net(images).softmax(dim=1)
+
+    def outside(self, site: Site, models: Mapping[str, Weights]) -> Site | None:  # noqa: ARG002
+        """A site that took no part, made ready to predict from the sites' models in use.
+
+        It has the shared weights; None where the method has no way of its own.
+        """
+        return None
+
+    def tuned_outside(self, net: Segmenter, shared: Names) -> Names:
+        """What a site that took no part trains for itself: what is private and heard."""
+        return self.predicts_with(net) - shared
 
     def attention_maps(self, site: Site, images: Tensor) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Maps (B×h×w, any scale) of where the network looks, by name; drawn in the report."""

@@ -1,6 +1,7 @@
 """The methods, one file each, and the finishing steps that can follow any of them."""
 
 from polyclinic.federation.method import Finish, Method
+from polyclinic.methods.apfl import APFL
 from polyclinic.methods.calibration import IGC
 from polyclinic.methods.centralized import Centralized
 from polyclinic.methods.ditto import Ditto
@@ -10,12 +11,16 @@ from polyclinic.methods.fedavg import FedAvg
 from polyclinic.methods.fedbabu import FedBABU
 from polyclinic.methods.fedbn import FedBN
 from polyclinic.methods.feddp import FedDP
+from polyclinic.methods.fedgkd import FedGKD
 from polyclinic.methods.fedicra import FedICRA
+from polyclinic.methods.fedlc import FedLC
 from polyclinic.methods.fedlppa import FedLPPA
 from polyclinic.methods.fedper import FedPer
 from polyclinic.methods.fedprox import FedProx
 from polyclinic.methods.fedrep import FedRep
+from polyclinic.methods.fedsm import FedSM
 from polyclinic.methods.finetune import FineTune
+from polyclinic.methods.iopfl import IOPFL
 from polyclinic.methods.lg_fedavg import LGFedAvg
 from polyclinic.methods.local import Local
 from polyclinic.methods.metafed import MetaFed
@@ -36,7 +41,12 @@ METHODS: dict[str, type[Method]] = {
     "fedbabu": FedBABU,
     "lg-fedavg": LGFedAvg,
     "scaffold": SCAFFOLD,
+    "fedgkd": FedGKD,
     "ditto": Ditto,
+    "apfl": APFL,
+    "fedsm": FedSM,
+    "fedlc": FedLC,
+    "iop-fl": IOPFL,
     "fedala": FedALA,
     "metafed": MetaFed,
     "fedicra": FedICRA,

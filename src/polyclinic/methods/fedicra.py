@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, cast
 
-import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import l1_loss, mse_loss
 
 from polyclinic.data.cases import Batch
 from polyclinic.data.field_of_view import in_view
@@ -17,13 +15,13 @@ from polyclinic.federation.site import Site
 from polyclinic.losses import Window, gated_crf, tree_energy
 from polyclinic.masks import UNLABELLED
 from polyclinic.methods.learned_mixing import BlendingMethod, Mixing, receive_mixed
+from polyclinic.methods.site_contrast import CODE, own_code, site_contrast
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.gated_segmenter import GatedSegmenter, Sight
 from polyclinic.networks.parts import Names, everything, parameters, part
 from polyclinic.runs import SiteInfo
 
 Weight = Annotated[float, Field(ge=0)]
-CODE = "gate.code"
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class FedICRA(BlendingMethod):
     def receive(self, site: Site) -> None:
         """Take up the weights received, blending the decoder with the site's own."""
         if self.site_gate != "none":
-            site.load({CODE: torch.eye(len(site.sites))[site.info.index]})
+            site.load(own_code(site))
         loss = self.loss if self.mixing_loss == "full" else plain_loss
         mixing = self.mixing if self.adaptive_aggregation else None
         receive_mixed(site, self.blended(site.net), loss, mixing)
@@ -111,11 +109,3 @@ class FedICRA(BlendingMethod):
             energy = gated_crf(probabilities, batch.images, **vars(self.crf_window), mask=view)
             loss = loss + self.crf * energy
         return loss
-
-
-def site_contrast(own: Tensor, others: Tensor, distance: str) -> Tensor:
-    """Minus the mean distance of a site's gates (B×C) to the others' (S×B×C); 0 without others."""
-    if not len(others):
-        return own.new_zeros(())
-    how = mse_loss if distance == "squared" else l1_loss
-    return -how(own.expand_as(others), others.detach())

@@ -1,0 +1,116 @@
+"""FedGKD: past shared models teach the sites (Yao et al., 2021, arXiv 2107.00051)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from polyclinic.data.batches import in_order
+from polyclinic.data.cases import Batch, with_masks
+from polyclinic.federation.message import Message
+from polyclinic.federation.method import Method, Stage
+from polyclinic.federation.mixing import mix
+from polyclinic.federation.scoring import AT_ONCE
+from polyclinic.federation.server import Server
+from polyclinic.federation.site import Site
+from polyclinic.federation.weights import Weights
+from polyclinic.losses.distillation import teaching
+from polyclinic.losses.supervised import segmentation_loss
+from polyclinic.networks.contract import Segmenter
+from polyclinic.runs import SiteInfo
+
+PAST, TEACHER = "past", "teacher"
+
+Teachers = list[tuple[float, Segmenter]]  # each with its share of the teaching
+
+
+@dataclass(frozen=True)
+class FedGKD(Method):
+    """FedAvg whose sites also learn from the last `models` shared models.
+
+    Their mean is the teacher, or ("vote") each is one, heard by how well it does on the site's
+    validation cases. In the first round there is none.
+    """
+
+    weight: Annotated[float, Field(ge=0)] = 0.1
+    models: Annotated[int, Field(ge=1)] = 5
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    teacher: Literal["mean", "vote"] = "mean"
+
+    def finalizing(self) -> Stage:
+        """Taking up the shared weights needs no teacher."""
+        return replace(super().finalizing(), message=super().message)
+
+    def message(self, server: Server, info: SiteInfo) -> Message:  # noqa: ARG002
+        """The shared weights and the teachers, where they are others than these."""
+        past = past_models(server)
+        if not self.weight or len(past) < 2:
+            return Message(server.weights)
+        if self.teacher == "mean":
+            numbered = {f"{age:03d}": each for age, each in enumerate(past)}
+            past = [mix(numbered, [1 / len(past)] * len(past))]
+        extras = {
+            f"{TEACHER}/{number}/{name}": tensor
+            for number, each in enumerate(past)
+            for name, tensor in each.items()
+        }
+        return Message(server.weights, extras=extras)
+
+    def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
+        """The mean of the replies, which is remembered as long as it may teach."""
+        super().combine(server, replies)
+        past = [*past_models(server), server.weights][-self.models :]
+        server.memory.update({f"{PAST}/{n:03d}": each.flat.clone() for n, each in enumerate(past)})
+
+    def train(self, site: Site) -> None:
+        """Learn from labels and, after the first round, from the teachers."""
+        if self.teacher == "vote" and not len(with_masks(site.data.val)):
+            raise ValueError(
+                f"FedGKD lets its teachers be judged by validation cases with masks, and site "
+                f"{site.info.name} has none; teacher = 'mean' needs none"
+            )
+        taught = self.weight and site.round > 1
+        site.fit(partial(self.taught_loss, self.teachers(site)) if taught else self.loss)
+
+    def taught_loss(self, teachers: Teachers, site: Site, batch: Batch) -> Tensor:
+        """The supervised loss and the distance to what the teachers say."""
+        logits = site.net(batch.images)
+        loss = site.supervised(logits, batch.labels)
+        for share, teacher in teachers:
+            with torch.no_grad():
+                said = teacher(batch.images)
+            loss = loss + self.weight * share * teaching(logits, said, self.temperature)
+        return loss
+
+    def teachers(self, site: Site) -> Teachers:
+        """The models at rest that teach in this round: the one received, where no other came."""
+        models: dict[str, dict[str, Tensor]] = {}
+        for key, tensor in site.message.extras.items():
+            _, number, name = key.split("/", 2)
+            models.setdefault(number, {})[name] = tensor
+        twins = [site.twin(each) for each in models.values()] or [site.twin({})]
+        if len(twins) == 1:
+            return [(1.0, twins[0])]
+        losses = torch.tensor([validation_loss(site, each) for each in twins])
+        return list(zip((-losses).softmax(0).tolist(), twins, strict=True))
+
+
+def past_models(server: Server) -> list[Weights]:
+    """The shared weights of the last rounds, oldest first."""
+    keys = sorted(key for key in server.memory if key.startswith(f"{PAST}/"))
+    return [Weights(server.weights.layout, server.memory[key]) for key in keys]
+
+
+@torch.no_grad()
+def validation_loss(site: Site, net: Segmenter) -> float:
+    """The mean loss of a model over the batches of a site's validation cases with masks."""
+    cases = with_masks(site.data.val)
+    judged = in_order(replace(cases, labels=cases.masks), batch=AT_ONCE, device=site.device)
+    losses = [segmentation_loss(net(batch.images), batch.labels) for batch in judged]
+    return float(torch.stack(losses).mean())
