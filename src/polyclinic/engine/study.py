@@ -25,9 +25,10 @@ from polyclinic.engine.local import LocalSites, prepare
 from polyclinic.engine.loop import Event, Loop, Sites
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.site_runner import Assignment, SiteRunner
+from polyclinic.engine.starting import first_server, refuse_unsuitable_rule
 from polyclinic.engine.states import SiteState
 from polyclinic.evaluation import METRICS
-from polyclinic.federation.server import Server, SiteInfo
+from polyclinic.federation.server import SiteInfo
 from polyclinic.methods import FINISHING_STEPS, METHODS
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import parameters
@@ -73,6 +74,7 @@ def task_of(study: Study) -> Task:
 
 def runs_of(study: Study, root: Path) -> list[Run]:
     """All runs of a study: every method with the first seed, then with the second, and so on."""
+    refuse_unsuitable_rule(study)
     return [
         Run(
             choice,
@@ -181,7 +183,7 @@ def perform(run: Run, data: Sequence[SiteData]) -> Iterator[Event]:
 def conduct(run: Run, runner: SiteRunner, sites: Sites, about_run: About) -> Iterator[Event]:
     """The same with its sites wherever they are: the loop, and the folder that it fills."""
     assignment = runner.assignment
-    server = Server(sites.trained, runner.first_weights(), run.study.federation, assignment.seed)
+    server = first_server(run.study, runner, sites)
     checkpoint = Checkpoint(run.folder.path / "checkpoint")
     if checkpoint.exists:
         run.folder.forget_after(checkpoint.load(server).round)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from polyclinic.data.cases import Batch
 from polyclinic.federation.message import Message
-from polyclinic.federation.mixing import mix
 from polyclinic.federation.server import Server, SiteInfo
 from polyclinic.federation.site import Site
 from polyclinic.losses.supervised import segmentation_loss
@@ -97,8 +96,15 @@ class Method:
 
     def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
         """Make the next shared weights from the replies."""
-        parts = {site: reply.weights for site, reply in replies.items()}
-        server.weights = mix(parts, server.row(replies, self.weighting))
+        server.weights = server.combined(replies, self.weighting)
+
+    def needs_mean(self) -> str:
+        """Why replies can be combined by their mean only; empty where any rule will do."""
+        combines = [stage.combine for stage in (*self.before(), *self.each_round())]
+        usual = type(self).combine is Method.combine and all(
+            each in (self.combine, ignore) for each in combines
+        )
+        return "" if usual else "it combines replies in a way of its own"
 
     # The site's half.
 
