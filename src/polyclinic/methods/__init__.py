@@ -8,14 +8,17 @@ from polyclinic.methods.fedala import FedALA
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.methods.fedbn import FedBN
 from polyclinic.methods.feddp import FedDP
+from polyclinic.methods.feddyn import FedDyn
 from polyclinic.methods.fedicra import FedICRA
 from polyclinic.methods.fedlppa import FedLPPA
+from polyclinic.methods.fednova import FedNova
 from polyclinic.methods.fedrep import FedRep
 from polyclinic.methods.finetune import FineTune
 from polyclinic.methods.local import Local
 from polyclinic.methods.metafed import MetaFed
 from polyclinic.methods.pflfe import FCPFLFE, PFLFE
 from polyclinic.methods.scaffold import SCAFFOLD
+from polyclinic.methods.server_optimizers import FedAdam, FedAvgM, FedYogi
 from polyclinic.methods.virtual_classes import VirtualClasses
 
 METHODS: dict[str, type[Method]] = {
@@ -34,6 +37,11 @@ METHODS: dict[str, type[Method]] = {
     "pflfe": PFLFE,
     "fc-pflfe": FCPFLFE,
     "feddp": FedDP,
+    "fedavgm": FedAvgM,
+    "fedadam": FedAdam,
+    "fedyogi": FedYogi,
+    "fednova": FedNova,
+    "feddyn": FedDyn,
 }
 
 FINISHING_STEPS: dict[str, type[Finish]] = {"finetune": FineTune, "igc": IGC}
