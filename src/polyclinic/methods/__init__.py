@@ -16,6 +16,9 @@ from polyclinic.methods.fedrep import FedRep
 from polyclinic.methods.finetune import FineTune
 from polyclinic.methods.local import Local
 from polyclinic.methods.metafed import MetaFed
+from polyclinic.methods.moon import MOON
+from polyclinic.methods.perfedavg import PerFedAvg
+from polyclinic.methods.pfedme import PFedMe
 from polyclinic.methods.pflfe import FCPFLFE, PFLFE
 from polyclinic.methods.scaffold import SCAFFOLD
 from polyclinic.methods.server_optimizers import FedAdam, FedAvgM, FedYogi
@@ -42,6 +45,9 @@ METHODS: dict[str, type[Method]] = {
     "fedyogi": FedYogi,
     "fednova": FedNova,
     "feddyn": FedDyn,
+    "moon": MOON,
+    "pfedme": PFedMe,
+    "per-fedavg": PerFedAvg,
 }
 
 FINISHING_STEPS: dict[str, type[Finish]] = {"finetune": FineTune, "igc": IGC}
