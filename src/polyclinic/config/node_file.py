@@ -68,7 +68,8 @@ class Permissions(Section):
     """What the site agrees to; messages and settings beyond it are refused.
 
     Parts, extras and methods are names, in which * stands for anything. Private weights leave only
-    where the site agrees to `disclose` them to the others, as calibration needs.
+    where the site agrees to `disclose` them to the others, as calibration needs. Extras that are
+    made from images ("spectrum") leave only where `extras` names them: * does not stand for those.
     """
 
     iterations: AtLeastOne = 1000

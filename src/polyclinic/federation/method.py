@@ -18,6 +18,7 @@ from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
 
 DISCLOSED = "disclosed"  # what a site's private weights are called on their way to others
+SPECTRUM = "spectrum"  # the extras that are made from images
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Stage:
 
     In a ring the sites work one after another, and each reply is combined before the next site's
     message is written. After a finalizing stage a site keeps its whole network. A stage that
-    discloses lets the sites' private weights leave too, as extras called `disclosed/…`.
+    discloses lets the sites' private weights leave too, as extras called `disclosed/…`; in one
+    `from_images` what leaves is made from images, as extras called `spectrum/…`.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Stage:
     ring: bool = False
     finalizes: bool = False
     discloses: bool = False
+    from_images: bool = False
 
 
 @dataclass(frozen=True)

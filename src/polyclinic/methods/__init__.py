@@ -5,14 +5,17 @@ from polyclinic.methods.calibration import IGC
 from polyclinic.methods.centralized import Centralized
 from polyclinic.methods.ditto import Ditto
 from polyclinic.methods.fedala import FedALA
+from polyclinic.methods.fedamp import FedAMP
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.methods.fedbn import FedBN
+from polyclinic.methods.feddg import FedDG
 from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.feddyn import FedDyn
 from polyclinic.methods.fedicra import FedICRA
 from polyclinic.methods.fedlppa import FedLPPA
 from polyclinic.methods.fednova import FedNova
 from polyclinic.methods.fedrep import FedRep
+from polyclinic.methods.fedsoup import FedSoup
 from polyclinic.methods.finetune import FineTune
 from polyclinic.methods.local import Local
 from polyclinic.methods.metafed import MetaFed
@@ -48,6 +51,9 @@ METHODS: dict[str, type[Method]] = {
     "moon": MOON,
     "pfedme": PFedMe,
     "per-fedavg": PerFedAvg,
+    "fedamp": FedAMP,
+    "fedsoup": FedSoup,
+    "feddg": FedDG,
 }
 
 FINISHING_STEPS: dict[str, type[Finish]] = {"finetune": FineTune, "igc": IGC}
