@@ -154,6 +154,17 @@ def test_disclosing_private_weights_is_refused_at_hello_where_their_part_may_not
     assert "weights of the part 'decoder' may not leave" in refused
 
 
+def test_what_is_made_from_images_is_refused_at_hello_unless_the_site_names_it(hospitals):
+    study = hospitals.study("feddg")
+    (usual,) = hospitals.services()
+    refused = usual.answer(hello(study)).about["refused"]
+    assert "the extra 'spectrum' is made from images" in refused
+    assert 'extras = ["*", "spectrum"]' in refused
+    assert "refused" not in usual.answer(hello(hospitals.study("scaffold"))).about
+    (agreed,) = hospitals.services('extras = ["*", "spectrum"]\n')
+    assert "refused" not in agreed.answer(hello(study)).about
+
+
 def test_what_the_site_does_not_allow_is_refused_before_and_at_work(hospitals):
     (strict,) = hospitals.services("iterations = 1\n")
     study = hospitals.study()

@@ -19,7 +19,7 @@ def hospitals(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def grid(hospitals):
-    return InProcessGrid.of(hospitals.services())
+    return InProcessGrid.of(hospitals.services('extras = ["*", "spectrum"]\n'))
 
 
 @pytest.mark.parametrize("method", FEDERATED)
