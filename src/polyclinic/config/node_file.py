@@ -76,8 +76,9 @@ class Permissions(Section):
     """What the site agrees to; messages and settings beyond it are refused.
 
     Parts, extras and methods are names, in which * stands for anything. Private weights leave only
-    where the site agrees to `disclose` them to the others, as calibration needs. Of what installed
-    packages offer to studies, only that of these `packages` may be used.
+    where the site agrees to `disclose` them to the others, as calibration needs. Extras that are
+    made from images ("spectrum") leave only where `extras` names them: * does not stand for those.
+    Of what installed packages offer to studies, only that of these `packages` may be used.
     """
 
     iterations: AtLeastOne = 1000

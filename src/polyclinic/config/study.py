@@ -150,16 +150,38 @@ class TrainingSettings(Section):
 
 
 class FederationSettings(Section):
-    """How often, with whom and by what weights the sites are combined."""
+    """How often, with whom and by what rule and weights the sites are combined.
+
+    With a rule other than the mean sites count alike, and so many as `hostile` says may answer
+    whatever they like; `bound` is the longest change in multiples of the median one.
+    """
+
+    needs: ClassVar = {"weighting": ("combine", "mean"), "bound": ("combine", "bounded")}
 
     rounds: AtLeastOne = 20
     """Number of rounds."""
+    combine: Literal["mean", "median", "trimmed", "krum", "bounded"] = "mean"
+    """How replies become one; all but the mean withstand some hostile sites."""
+    hostile: Annotated[int, Field(ge=0, validate_default=True)] = 0
+    """How many sites may be hostile: for median, trimmed and krum."""
+    bound: Positive = 1.0
+    """Longest change of a reply in multiples of the median one: for bounded."""
     weighting: Literal["samples", "uniform", "steps"] = "samples"
     """What a site counts by in the average: images, equally, or steps taken."""
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the sites drawn for each round."""
     statistics: Literal["shared", "private", "estimated"] = "shared"
     """Running statistics of norm layers: averaged, kept at the site, or estimated anew there."""
+
+    @field_validator("hostile")
+    @classmethod
+    def _as_the_rule_needs(cls, hostile: int, info: ValidationInfo) -> int:
+        rule = info.data.get("combine", "median")
+        if hostile and rule in ("mean", "bounded"):
+            raise ValueError(f'has no effect with combine = "{rule}"; it needs another rule')
+        if not hostile and rule in ("trimmed", "krum"):
+            raise ValueError(f'must be at least 1 with combine = "{rule}"')
+        return hostile
 
 
 class EvaluationSettings(Section):

@@ -1,4 +1,4 @@
-"""What must hold before anything is trained."""
+"""What must hold before anything is trained, and the server that a run starts with."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Mapping
 import torch
 
 from polyclinic.config import Study
+from polyclinic.engine.loop import Sites
 from polyclinic.engine.site_runner import Assignment, SiteRunner
-from polyclinic.networks.parts import EmptySelection, PartError
+from polyclinic.federation.combining import refuse_too_few
+from polyclinic.federation.server import Server
+from polyclinic.networks.parts import EmptySelection, PartError, parameters
 from polyclinic.runs import RunError
 
 
@@ -31,3 +34,25 @@ def refuse_unsuitable(assignments: Mapping[str, Assignment]) -> None:
             mistakes.append(f"{title}: {error}")
     if mistakes:
         raise RunError("\n".join(mistakes))
+
+
+def refuse_unsuitable_rule(study: Study) -> None:
+    """Raise an error that names every method whose replies the study's rule cannot combine."""
+    rule = study.federation.combine
+    reasons = {choice.title: choice.built.needs_mean() for choice in study.method}
+    if rule != "mean" and any(reasons.values()):
+        told = "\n".join(f"  {title}: {reason}" for title, reason in reasons.items() if reason)
+        advice = 'take them out of the study, or let it have federation.combine = "mean"'
+        raise RunError(f'federation.combine = "{rule}" does not go with\n{told}\n{advice}')
+
+
+def first_server(study: Study, sites: Sites) -> Server:
+    """The server before the first round; an error where there are too few sites for the rule."""
+    runner, federation = sites.runner, study.federation
+    if runner.assignment.method.pools:  # one reply, and nobody to compare it with
+        federation = federation.model_copy(update={"combine": "mean"})
+    refuse_too_few(federation, max(1, round(federation.participation * len(sites.trained))))
+    stage, *_ = runner.assignment.stages_in(1)
+    buffers = runner.shared_in(stage) - parameters(runner.net)
+    first = runner.first_weights(stage)
+    return Server(sites.trained, first, federation, runner.assignment.seed, buffers=buffers)

@@ -18,9 +18,9 @@ from polyclinic.engine.loop import Event, Loop, Sites
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.recovery import recover
 from polyclinic.engine.run import Run, runs_of
+from polyclinic.engine.starting import first_server, refuse_unsuitable_rule
 from polyclinic.engine.states import SiteState
 from polyclinic.evaluation import Metric
-from polyclinic.federation.server import Server
 from polyclinic.networks.parts import parameters
 from polyclinic.runs import (
     About,
@@ -58,6 +58,7 @@ def run_study(
     watch: Watch,
 ) -> list[Run]:
     """Do all runs of a study that are not finished, telling `watch` every event."""
+    refuse_unsuitable_rule(study)
     runs = runs_of(study, root)
     if not fresh:
         refuse_mistaken_runs(runs, resume=resume)
@@ -75,9 +76,8 @@ def run_study(
 
 def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
     """One run from where it stands to its end: the round loop, and the folder that it fills."""
-    runner, assignment = sites.runner, sites.runner.assignment
-    first = runner.first_weights(assignment.stages_in(1)[0])
-    server = Server(sites.trained, first, run.study.federation, assignment.seed)
+    assignment = sites.runner.assignment
+    server = first_server(run.study, sites)
     checkpoint = Checkpoint(run.folder.path / "checkpoint")
     described = about(run, sites)
     if (yield from recover(run.folder, checkpoint, server, described)):

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from polyclinic.data.cases import Batch
 from polyclinic.federation.message import Message
-from polyclinic.federation.mixing import mix
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
@@ -20,6 +19,7 @@ from polyclinic.networks.parts import Names, everything
 from polyclinic.runs import SiteInfo
 
 DISCLOSED = "disclosed"  # what a site's private weights are called on their way to others
+SPECTRUM = "spectrum"  # the extras that are made from images
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,10 @@ class Stage:
 
     In a ring the sites work one after another, and each reply is combined before the next site's
     message is written. After a finalizing stage a site keeps its whole network. A stage that
-    discloses lets the sites' private weights leave too, as extras called `disclosed/…`. Where a
-    stage shares other weights than its method does later, `shares` says which. `check` raises an
-    error where the network cannot do the stage, before anything is trained.
+    discloses lets the sites' private weights leave too, as extras called `disclosed/…`; in one
+    `from_images` what leaves is made from images, as extras called `spectrum/…`. Where a stage
+    shares other weights than its method does later, `shares` says which. `check` raises an error
+    where the network cannot do the stage, before anything is trained.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Stage:
     ring: bool = False
     finalizes: bool = False
     discloses: bool = False
+    from_images: bool = False
     shares: Callable[[Segmenter], Names] | None = None
     check: Callable[[Segmenter], None] | None = None
 
@@ -110,8 +112,15 @@ class Method:
 
     def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
         """Make the next shared weights from the replies."""
-        parts = {site: reply.weights for site, reply in replies.items()}
-        server.weights = mix(parts, server.row(replies, self.weighting))
+        server.weights = server.combined(replies, self.weighting)
+
+    def needs_mean(self) -> str:
+        """Why replies can be combined by their mean only; empty where any rule will do."""
+        combines = [stage.combine for stage in (*self.before(), *self.each_round())]
+        usual = type(self).combine is Method.combine and all(
+            each in (self.combine, ignore) for each in combines
+        )
+        return "" if usual else "it combines replies in a way of its own"
 
     # The site's half.
 

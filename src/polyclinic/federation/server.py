@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from polyclinic.config import FederationSettings
+from polyclinic.federation.combining import combined
 from polyclinic.federation.message import Message
+from polyclinic.federation.mixing import mix
 from polyclinic.federation.weights import Weights
+from polyclinic.networks.parts import Names
 from polyclinic.runs import RoundTable, SiteInfo
 
 
@@ -24,6 +27,7 @@ class Server:
     round: int = 0
     memory: dict[str, Tensor] = field(default_factory=dict)
     tables: list[RoundTable] = field(default_factory=list)  # for the record, emptied each round
+    buffers: Names = frozenset()  # shared weights that no gradient moves, such as statistics
 
     def note(self, name: str, table: Tensor) -> None:
         """Put a table, with a row and a column for each site, into the record of this round."""
@@ -32,6 +36,13 @@ class Server:
         self.tables.append(
             RoundTable(round=self.round, name=name, rows=sites, columns=sites, values=values)
         )
+
+    def combined(self, replies: Mapping[str, Message], weighting: str | None = None) -> Weights:
+        """The replies' weights as one: their mean, or what the study's rule makes of them."""
+        parts = {site: reply.weights for site, reply in replies.items()}
+        if self.settings.combine == "mean":
+            return mix(parts, self.row(replies, weighting))
+        return combined(parts, self.weights, self.settings)
 
     def row(self, replies: Mapping[str, Message], weighting: str | None = None) -> list[float]:
         """Each reply's share of the whole: by images, by steps, or equal; it sums to one."""

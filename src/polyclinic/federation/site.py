@@ -116,8 +116,7 @@ class Site:
         ):
             torch.manual_seed(derive(*drawn, "net"))
             self.net.train()
-            rng = torch_generator(*drawn, "data")
-            for done, batch in enumerate(self._batches(training, total, rng)):
+            for done, batch in enumerate(self.batches(stream, total, training)):
                 rate = learning_rate(training, (self.round - 1 + done / total) / self.rounds)
                 with autocast(training, self.device):
                     value = loss(self, batch)
@@ -132,6 +131,21 @@ class Site:
         mean = losses / max(total, 1)
         self.fits.append(Fit(total, images, mean, rates, stream, trains=update is None))
         return self.fits[-1]
+
+    def batches(
+        self, stream: str, steps: int, training: TrainingSettings | None = None
+    ) -> Iterator[Batch]:
+        """The batches of a stream of random draws; training on it is `fit`'s alone."""
+        training = training or self.training
+        return batches(
+            self.data.train,
+            batch=training.batch,
+            steps=steps,
+            rng=torch_generator(self.seed, self.info.name, self.round, self.stage, stream, "data"),
+            augmentation=training.augmentation,
+            fill=self.task.fill,
+            device=self.device,
+        )
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Overwrite the network's weights with these names."""
@@ -187,19 +201,6 @@ class Site:
             if parameter.requires_grad:
                 chosen[name] = parameter
         return chosen
-
-    def _batches(
-        self, training: TrainingSettings, steps: int, rng: torch.Generator
-    ) -> Iterator[Batch]:
-        return batches(
-            self.data.train,
-            batch=training.batch,
-            steps=steps,
-            rng=rng,
-            augmentation=training.augmentation,
-            fill=self.task.fill,
-            device=self.device,
-        )
 
     def _finite(self, value: Tensor, step: int) -> float:
         number = float(value.detach())

@@ -134,6 +134,10 @@ class FedLPPA(BlendingMethod):
         if self.second_decoder != "none":
             make_second(server, replies, self.second_decoder, affinity)
 
+    def needs_mean(self) -> str:
+        """Each site's second decoder is made from all replies."""
+        return "every site's second decoder is a mixture of all sites' decoders"
+
     def affinity(self, server: Server) -> Tensor:
         """How alike the sites' prompts are; without prompts all are alike."""
         count = len(server.sites)

@@ -73,6 +73,10 @@ class MetaFed(Method):
         for reply in replies.values():
             server.weights = reply.weights if reply.weights else server.weights
 
+    def needs_mean(self) -> str:
+        """Nothing is combined, so nothing can be left out."""
+        return "it hands every site's model on to the next, and no rule stands between them"
+
     def train_alone(self, site: Site) -> Message:
         """Train from the common start; the last site's model opens the ring."""
         site.fit(plain_loss, steps=round(self.alone * site.steps))

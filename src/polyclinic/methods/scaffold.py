@@ -77,6 +77,10 @@ class SCAFFOLD(Method):
                 old = server.memory.get(name, torch.zeros(()))
                 server.memory[name] = old + change / len(server.sites)
 
+    def needs_mean(self) -> str:
+        """The common control would no longer be that of the weights."""
+        return "its common control is the mean of what all sites send beside their weights"
+
     def _plain_sgd(self, training: TrainingSettings) -> TrainingSettings:
         plain = {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0}
         return training.model_copy(update=plain | {"learning_rate": self.learning_rate})

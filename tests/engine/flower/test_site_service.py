@@ -178,6 +178,17 @@ def test_disclosing_private_weights_is_refused_at_the_greeting_where_their_part_
     assert "weights of the part 'decoder' may not leave" in refused
 
 
+def test_what_is_made_from_images_is_refused_at_the_greeting_unless_the_site_names_it(hospitals):
+    study = hospitals.study("feddg")
+    (usual,) = hospitals.services()
+    refused = header(usual, greeting(study))["refused"]
+    assert "the extra 'spectrum' is made from images" in refused
+    assert 'extras = ["*", "spectrum"]' in refused
+    assert "refused" not in header(usual, greeting(hospitals.study("scaffold")))
+    (agreed,) = hospitals.services('extras = ["*", "spectrum"]\n')
+    assert "refused" not in header(agreed, greeting(study))
+
+
 def test_what_the_site_does_not_allow_is_refused_before_and_at_work(hospitals):
     (strict,) = hospitals.services("iterations = 1\n")
     study = hospitals.study()

@@ -19,7 +19,7 @@ def hospitals(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def link(hospitals):
-    return InProcessLink.of(hospitals.services())
+    return InProcessLink.of(hospitals.services('extras = ["*", "spectrum"]\n'))
 
 
 @pytest.mark.parametrize("method", FEDERATED)

@@ -14,12 +14,17 @@ from polyclinic.config import Study
 from polyclinic.config.node_file import Permissions, PrivacySettings
 from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.federation.message import Message
-from polyclinic.federation.method import DISCLOSED
+from polyclinic.federation.method import DISCLOSED, SPECTRUM
 from polyclinic.federation.weights import Weights
 
 NOT_DISCLOSED = (
     "private weights are to be disclosed to the other sites, to which this site has not agreed "
     "(allow.disclose = true)"
+)
+
+FROM_IMAGES = (
+    f"the extra {SPECTRUM!r} is made from images, and this site has not agreed to let it leave: "
+    f'allow.extras must name it, as in extras = ["*", "{SPECTRUM}"]'
 )
 
 
@@ -41,7 +46,13 @@ class Policy:
         return int(self.allow.message_megabytes * 2**20)
 
     def check_study(
-        self, study: Study, cases: int, leaving: Iterable[str], *, discloses: bool = False
+        self,
+        study: Study,
+        cases: int,
+        leaving: Iterable[str],
+        *,
+        discloses: bool = False,
+        from_images: bool = False,
     ) -> None:
         """Refuse a run that goes beyond what this site allows."""
         (choice,) = study.method
@@ -65,6 +76,8 @@ class Policy:
         refused += self._refused_parts(leaving)
         if discloses:
             refused += self._refused_disclosure()
+        if from_images and SPECTRUM not in self.allow.extras:
+            refused.append(FROM_IMAGES)
         _refuse(refused)
 
     def check_message(self, message: Message) -> None:
@@ -73,10 +86,12 @@ class Policy:
         extras = dict.fromkeys(name.partition("/")[0] for name in message.extras)
         if DISCLOSED in extras and not self.allow.disclose:
             refused.append(NOT_DISCLOSED)
+        if SPECTRUM in extras and SPECTRUM not in self.allow.extras:  # * does not stand for it
+            refused.append(FROM_IMAGES)
         refused += [
             f"the extra {name!r} may not leave; allowed are {', '.join(self.allow.extras)}"
             for name in extras
-            if not _fits(name, self.allow.extras)
+            if name != SPECTRUM and not _fits(name, self.allow.extras)
         ]
         if message.nbytes > self.largest:
             megabytes = message.nbytes / 2**20

@@ -188,9 +188,10 @@ class SiteService:
 
     def _check(self, study: Study, cases: int, runner: SiteRunner) -> None:
         discloses = any(stage.discloses for stage in runner.assignment.stages)
+        shown = any(stage.from_images for stage in runner.assignment.stages)
         needed = runner.assignment.method.predicts_with(runner.net) if discloses else frozenset()
         leaving = needed.union(*map(runner.shared_in, runner.assignment.stages))
-        self.policy.check_study(study, cases, leaving, discloses=discloses)
+        self.policy.check_study(study, cases, leaving, discloses=discloses, from_images=shown)
 
     def _state(self, run: SiteRun, request: StageRequest | ScoreRequest) -> SiteState | None:
         if request.reads == NO_STATE:

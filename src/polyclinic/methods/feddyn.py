@@ -1,0 +1,66 @@
+"""FedDyn: dynamic regularization (Acar et al., ICLR 2021, arXiv 2111.04263)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+
+from polyclinic.federation.message import Message
+from polyclinic.federation.method import Method
+from polyclinic.federation.server import Server
+from polyclinic.federation.site import Parameters, Site
+from polyclinic.federation.weights import Weights
+
+DRIFT = "drift"  # what all of a site's, or the mean site's, rounds added to weights received
+
+
+@dataclass(frozen=True)
+class FedDyn(Method):
+    """Sites are held near the shared weights less their own drift; the server adds the mean drift.
+
+    Where nothing moves any more, all sites' gradients cancel. Sites count alike.
+    """
+
+    pull: Annotated[float, Field(ge=0)] = 0.1
+
+    weighting: ClassVar[str | None] = "uniform"
+
+    def needs_mean(self) -> str:
+        """The mean of all drifts must be that of the sites' own."""
+        return "the drift it adds is the sum of all sites' changes since the first round"
+
+    def train(self, site: Site) -> None:
+        """Learn near the shared weights less the drift, then add this round's change to it."""
+        if not self.pull:
+            site.fit(self.loss)
+            return
+        learned = frozenset(name for name, _ in site.net.named_parameters()) & site.shared
+        received = site.take(learned)
+        drift = site.memory.get(DRIFT, torch.zeros_like(received.flat))
+        goal = Weights(received.layout, received.flat - drift)
+
+        def towards_goal(parameters: Parameters) -> None:
+            for name in learned & parameters.keys():
+                gradient = parameters[name].grad
+                if gradient is not None:
+                    gradient.add_(parameters[name].detach() - goal[name], alpha=self.pull)
+
+        site.fit(self.loss, hook=towards_goal)
+        site.memory[DRIFT] = drift + (site.take(learned).flat - received.flat)
+
+    def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
+        """The mean of the replies, and the drift of the mean site on top of it."""
+        before = server.weights
+        super().combine(server, replies)
+        if not self.pull:
+            return
+        learned = server.weights.names - server.buffers
+        mean = server.weights.pick(learned)
+        drift = server.memory.get(DRIFT, torch.zeros_like(mean.flat))
+        present = len(replies) / len(server.sites)
+        server.memory[DRIFT] = drift + present * (mean.flat - before.pick(learned).flat)
+        server.weights.load(Weights(mean.layout, mean.flat + server.memory[DRIFT]))
