@@ -21,8 +21,8 @@ class Measure:
 
     @property
     def title(self) -> str:
-        """The name as papers print it."""
-        return _TITLES.get(self.name, self.name.upper())
+        """The name as papers print it, of mine.py:area only what follows the file."""
+        return _TITLES.get(self.name, self.name.rpartition(":")[2].upper())
 
     @property
     def title_with_unit(self) -> str:
