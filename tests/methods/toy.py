@@ -18,6 +18,7 @@ from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
 from polyclinic.runs import SiteInfo
+from polyclinic.seeds import torch_generator
 from tests.federations import Federation
 
 STATISTIC = "norm.running_var"
