@@ -5,7 +5,6 @@ import pytest
 
 from polyclinic.catalog import BUILT_IN, installed, left_out, outside
 from polyclinic.config import ConfigError, load_study, to_toml
-from polyclinic.report.measures import measure
 from tests.outside import CODE, IN_FILE, NAMES, study_text, write_package
 
 pytestmark = pytest.mark.usefixtures("forgotten")
@@ -218,7 +217,3 @@ def test_a_mistake_in_a_file_stands_beside_the_others_of_the_study(tmp_path):
     found = told(tmp_path, names, "federation.rounds=0")
     assert list(found) == ["training.loss", "federation.rounds", "method.mine.py:FedMyne.name"]
     assert "must be a function of logits and labels" in found["training.loss"]
-
-
-def test_a_report_calls_a_metric_in_a_file_by_its_own_name():
-    assert measure("/somewhere/mine.py:area").title == "AREA"
