@@ -31,6 +31,7 @@ class SCAFFOLD(Method):
     server_rate: Annotated[float, Field(gt=0)] = 1.0
 
     weighting: ClassVar[str | None] = "uniform"
+    shared_memory: ClassVar[frozenset[str]] = frozenset({OWN})  # its change is, at first, all of it
 
     def message(self, server: Server, info: SiteInfo) -> Message:  # noqa: ARG002
         """The shared weights and the common control."""
