@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -24,7 +24,8 @@ Check = Callable[[Trial], None]
 def settings_survive(trial: Trial) -> None:
     """The method is a frozen dataclass whose settings come back from a study's file."""
     kind = trial.kind
-    if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    own = vars(kind).get("__dataclass_params__")  # not those of the class above it
+    if own is None or not own.frozen:
         raise Violation("it is no frozen dataclass: put @dataclass(frozen=True) above the class")
     tables = replace(TABLES, method={"mine": kind})
     file = trial.folder / "study.toml"

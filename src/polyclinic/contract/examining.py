@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polyclinic.contract.checks import CHECKS
-from polyclinic.contract.trial import Trial
+from polyclinic.contract.trial import Trial, told
 from polyclinic.contract.violation import Violation
 from polyclinic.federation.method import Method
 
@@ -30,5 +30,7 @@ def examine(kind: type[Method]) -> Iterator[Finding]:
                 check(trial)
             except Violation as violation:
                 yield Finding(name, str(violation))
+            except Exception as error:  # noqa: BLE001 (a stranger's code may raise anything)
+                yield Finding(name, f"it stopped: {told(error)}")
             else:
                 yield Finding(name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -24,23 +23,30 @@ def without(found: Marks, public: Marks) -> Marks:
     return found[~_among(found, public)]
 
 
-def marks(tensors: Iterable[Tensor]) -> Marks:
+def marks(tensors: Iterable[Tensor], shorter: Iterable[int] = ()) -> Marks:
     """A number for each slice of the tensors: eight neighbouring values, or a shorter tensor.
 
-    Slices of equal values tell nothing and have none. Slices across the ends of two tensors have
-    one too, but equal others only by chance.
+    With `shorter`, slices of these lengths have one as well. Slices of equal values tell nothing
+    and have none; those across the ends of two tensors have one, but equal others only by chance.
     """
-    flat = [tensor.detach().cpu().reshape(-1).double() for tensor in tensors]
+    flat = [tensor.detach().cpu().reshape(-1).double().numpy() for tensor in tensors]
     long = [values for values in flat if len(values) >= SLICE]
-    short = [_padded(values) for values in flat if 1 < len(values) < SLICE]
-    found = [_marks(torch.cat(long).numpy())] if long else []
-    found += [_marks(values) for values in short if values is not None]
+    found = [_marks(values, len(values)) for values in flat if len(values) < SLICE]
+    if long:
+        joined = np.concatenate(long)
+        found += [_marks(joined, length) for length in (SLICE, *shorter)]
     return np.concatenate(found) if found else np.empty(0, np.uint64)
+
+
+def lengths(tensors: Iterable[Tensor]) -> set[int]:
+    """The lengths of the tensors that are shorter than a slice."""
+    return {tensor.numel() for tensor in tensors} & set(range(2, SLICE))
 
 
 def owner(tensors: Mapping[str, Tensor], found: Marks) -> str:
     """The first tensor that holds one of the slices."""
-    names = (name for name, each in tensors.items() if len(leaked(marks([each]), found)))
+    every = range(2, SLICE)
+    names = (name for name, each in tensors.items() if len(leaked(marks([each], every), found)))
     return next(names, "several tensors in a row")
 
 
@@ -59,23 +65,24 @@ def _same_start(these: Marks, those: Marks, bits: int) -> NDArray[np.bool_]:
     return starts[these >> np.uint64(64 - bits)]
 
 
-def _padded(values: Tensor) -> NDArray[np.float64] | None:
-    """A short tensor as one slice; None where it tells nothing or, as a code, is zeros and ones."""
-    few = values.numpy()
-    if np.isin(few, (0, 1)).all() or (few == few[0]).all():
-        return None
-    return np.pad(few, (0, SLICE - len(few)), constant_values=-float(len(few)))
-
-
-def _marks(values: NDArray[np.float64]) -> Marks:
+def _marks(values: NDArray[np.float64], length: int) -> Marks:
     """Numbers that other slices do not have, but for one in 2⁶⁴ by chance."""
     scattered = _scattered(values.view(np.uint64))
-    count = len(values) - SLICE + 1
-    numbers = np.zeros(count, dtype=np.uint64)
-    for place in range(SLICE):
+    count = max(0, len(values) - length + 1)
+    numbers = np.full(count, length, dtype=np.uint64)
+    for place in range(length):
         numbers = numbers * np.uint64(0x9E3779B97F4A7C15) + scattered[place : place + count]
+    return numbers[_telling(values, length, count)]
+
+
+def _telling(values: NDArray[np.float64], length: int, count: int) -> NDArray[np.bool_]:
+    """Which slices are not of equal values nor, if short, of zeros and ones as a code is."""
     changes = np.concatenate(([0], np.cumsum(values[1:] != values[:-1])))
-    return numbers[changes[SLICE - 1 :] > changes[:count]]
+    telling = changes[length - 1 :][:count] > changes[:count]
+    if length < SLICE:
+        others = np.concatenate(([0], np.cumsum((values != 0) & (values != 1))))
+        telling &= others[length:][:count] > others[:count]
+    return telling
 
 
 def _scattered(numbers: Marks) -> Marks:

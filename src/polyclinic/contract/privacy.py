@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from polyclinic.contract.leaks import Marks, leaked, marks, owner, without
+from polyclinic.contract.leaks import Marks, leaked, lengths, marks, owner, without
 from polyclinic.contract.trial import PARTIAL, PLAIN, Outcome, Plan, Trial
 from polyclinic.contract.violation import Violation
 from polyclinic.contract.watched import Exchange, tensors_of
@@ -78,30 +78,27 @@ def _leak(
     """What leaves, and what it holds of what is private before or after the visit."""
     numbers = [value for name, value in each.reply.numbers.items() if name not in ENGINE]
     leaving = tensors_of(each.reply) | {"numbers": torch.tensor(numbers)}
-    out, message = marks(leaving.values()), list(tensors_of(each.message).values())
-    if found := _secret(leaving, out, cases, known, message):
+    message = list(tensors_of(each.message).values())
+    if found := _secret(leaving, cases, known, message):
         return found
-    if each.stage.discloses or not len(out):
+    if each.stage.discloses or not any(tensor.numel() for tensor in leaving.values()):
         return None
     shared = each.network.pick(outcome.runner.shared).values()
     now = private_tensors(each.after, outcome.runner)
     then = private_tensors(each.before, outcome.runner) if each.before else {}
-    return _secret(leaving, out, now, marks(now.values()), [*message, *shared]) or _secret(
-        leaving, out, then, marks(then.values()), message
+    return _secret(leaving, now, marks(now.values()), [*message, *shared]) or _secret(
+        leaving, then, marks(then.values()), message
     )
 
 
 def _secret(
-    leaving: dict[str, Tensor],
-    out: Marks,
-    private: dict[str, Tensor],
-    known: Marks,
-    public: Sequence[Tensor],
+    leaving: dict[str, Tensor], private: dict[str, Tensor], known: Marks, public: Sequence[Tensor]
 ) -> tuple[str, str] | None:
     """The names of what leaves and of what it holds, unless that is public too."""
-    found = leaked(out, known)
+    short = lengths(private.values())
+    found = leaked(marks(leaving.values(), short), known)
     if len(found):
-        found = without(found, marks(public))
+        found = without(found, marks(public, short))
     return (owner(leaving, found), owner(private, found)) if len(found) else None
 
 
