@@ -6,7 +6,8 @@ from polyclinic.data.batches import in_order
 from polyclinic.data.field_of_view import background_out_of_view, in_view
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
-from tests.data.test_real import FOLDERS, real  # noqa: F401
+from tests.data.real import FOLDERS
+from tests.data.real import real as real
 
 
 def test_one_bright_channel_is_enough_to_be_in_view():
@@ -35,7 +36,7 @@ def test_out_of_view_is_background_and_the_rest_untouched():
 
 @pytest.mark.parametrize(("name", "place"), [("fundus", "refuge-val"), ("polyp", "cvc-clinicdb")])
 def test_real_photographs_have_corners_out_of_view_and_nothing_to_segment_there(
-    real,  # noqa: F811
+    real,
     tmp_path,
     name,
     place,

@@ -1,8 +1,5 @@
 """The four real tasks, where the folder in POLYCLINIC_REAL_DATA has them."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from polyclinic.config import DataSettings, SiteSettings
@@ -11,16 +8,10 @@ from polyclinic.data.folder import find_sites, read_site
 from polyclinic.data.load import load_federation
 from polyclinic.data.sheet import contact_sheet
 from polyclinic.data.tasks import TASKS
+from tests.data.real import FOLDERS
+from tests.data.real import real as real
 
-FOLDERS = {"octa": "faz", "fundus": "odoc", "polyp": "polyp", "prostate": "prostate"}
 SMALLEST = {"octa": "rose", "fundus": "drishti-gs", "polyp": "etis-larib", "prostate": "prostatex"}
-
-
-@pytest.fixture
-def real():
-    if not os.environ.get("POLYCLINIC_REAL_DATA"):
-        pytest.skip("POLYCLINIC_REAL_DATA names no folder of real data")
-    return Path(os.environ["POLYCLINIC_REAL_DATA"])
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -9,7 +9,7 @@ from polyclinic.data.batches import in_order
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
 from polyclinic.losses import Window, gated_crf
-from tests.data.test_real import real  # noqa: F401
+from tests.data.real import real as real
 
 SMALL = Window(radius=2, sigma_xy=3.0, sigma_rgb=0.05)
 
@@ -23,8 +23,7 @@ def energies(images, masks, window):
 
 
 def test_at_96_the_small_window_likes_true_borders_and_the_published_one_smaller_regions(
-    real,  # noqa: F811
-    tmp_path,
+    real, tmp_path
 ):
     task = TASKS["octa"].with_resolution(96)
     settings = DataSettings(source=str(real / "faz"))

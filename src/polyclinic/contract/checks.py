@@ -10,11 +10,15 @@ import torch
 
 from polyclinic.config import ConfigError, load_study, to_toml
 from polyclinic.contract import privacy, repeating
-from polyclinic.contract.trial import ALONE, PARTIAL, PLAIN, TASK, Plan, Trial
+from polyclinic.contract.plans import ALONE, PARTIAL, PLAIN, Plan
+from polyclinic.contract.small_sites import TASK
+from polyclinic.contract.trial import Trial
 from polyclinic.contract.violation import Violation
 from polyclinic.contract.watched import difference
+from polyclinic.engine.states import SiteState
 from polyclinic.engine.study import TABLES
 from polyclinic.engine.tensors import nested
+from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.networks.parts import parameters
 
@@ -44,7 +48,7 @@ def pickles(trial: Trial) -> None:
     """The method travels to worker processes."""
     try:
         back = pickle.loads(pickle.dumps(trial.method))  # noqa: S301 (our own bytes)
-    except Exception as error:  # noqa: BLE001 (pickle raises anything)
+    except Exception as error:
         raise Violation(f"it cannot travel to worker processes: {error}") from error
     if back != trial.method:
         raise Violation("it reaches worker processes as another one than it was")
@@ -135,7 +139,8 @@ def can_be_finished(trial: Trial) -> None:
         if each.stage.name not in names or each.before is None:
             continue
         before, after = (
-            nested(weights=state.weights, memory=state.memory) for state in (each.before, each.after)
+            nested(weights=state.weights, memory=state.memory)
+            for state in (each.before, each.after)
         )
         if not difference(before, after):
             raise Violation(
@@ -168,7 +173,7 @@ CHECKS: Mapping[str, Check] = {
 
 def _ends_in_numbers(trial: Trial, plan: Plan) -> None:
     outcome = trial.run(plan)
-    owners = {"the server": outcome.server, **outcome.states}
+    owners: dict[str, Server | SiteState] = {"the server": outcome.server, **outcome.states}
     for owner, state in owners.items():
         for name, tensor in nested(weights=state.weights, memory=state.memory).items():
             if not torch.isfinite(tensor).all():

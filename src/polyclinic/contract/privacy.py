@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from polyclinic.contract.leaks import Marks, leaked, lengths, marks, owner, without
-from polyclinic.contract.trial import PARTIAL, PLAIN, Outcome, Plan, Trial
+from polyclinic.contract.plans import PARTIAL, PLAIN, Plan
+from polyclinic.contract.trial import Outcome, Trial
 from polyclinic.contract.violation import Violation
 from polyclinic.contract.watched import Exchange, tensors_of
 from polyclinic.data.cases import SiteData, pool
-from polyclinic.engine.local import POOLED
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.federation.method import DISCLOSED
@@ -63,7 +63,9 @@ def discloses_openly(trial: Trial) -> None:
     for each in outcome.exchanges:
         disclosed = {name for name in each.reply.extras if name.startswith(f"{DISCLOSED}/")}
         if disclosed and not each.stage.discloses:
-            raise Violation(f"{each}: it discloses {_some(disclosed)}, and its stage does not say so")
+            raise Violation(
+                f"{each}: it discloses {_some(disclosed)}, and its stage does not say so"
+            )
         if each.stage.discloses and (more := each.reply.extras.keys() - allowed):
             raise Violation(f"{each}: it discloses what no prediction needs: {_some(more)}")
         if own := [n for n in each.message.extras if n.startswith(f"{DISCLOSED}/{each.site}/")]:
@@ -78,28 +80,24 @@ def _leak(
     """What leaves, and what it holds of what is private before or after the visit."""
     numbers = [value for name, value in each.reply.numbers.items() if name not in ENGINE]
     leaving = tensors_of(each.reply) | {"numbers": torch.tensor(numbers)}
-    message = list(tensors_of(each.message).values())
-    if found := _secret(leaving, cases, known, message):
-        return found
-    if each.stage.discloses or not any(tensor.numel() for tensor in leaving.values()):
+    if not any(tensor.numel() for tensor in leaving.values()):
         return None
-    shared = each.network.pick(outcome.runner.shared).values()
     now = private_tensors(each.after, outcome.runner)
     then = private_tensors(each.before, outcome.runner) if each.before else {}
-    return _secret(leaving, now, marks(now.values()), [*message, *shared]) or _secret(
-        leaving, then, marks(then.values()), message
-    )
-
-
-def _secret(
-    leaving: dict[str, Tensor], private: dict[str, Tensor], known: Marks, public: Sequence[Tensor]
-) -> tuple[str, str] | None:
-    """The names of what leaves and of what it holds, unless that is public too."""
-    short = lengths(private.values())
-    found = leaked(marks(leaving.values(), short), known)
-    if len(found):
-        found = without(found, marks(public, short))
-    return (owner(leaving, found), owner(private, found)) if len(found) else None
+    short = lengths([*now.values(), *then.values()])
+    out = marks(leaving.values(), short)
+    message = list(tensors_of(each.message).values())
+    shared = each.network.pick(outcome.runner.shared).values()
+    attempts = [(cases, known, message)]
+    if not each.stage.discloses:
+        attempts.append((now, marks(now.values()), [*message, *shared]))
+        attempts.append((then, marks(then.values()), message))
+    for private, theirs, public in attempts:
+        found = leaked(out, theirs)
+        secret = without(found, marks(public, short)) if len(found) else found
+        if len(secret):
+            return owner(leaving, secret), owner(private, secret)
+    return None
 
 
 def private_tensors(state: SiteState, runner: SiteRunner) -> dict[str, Tensor]:
@@ -119,7 +117,7 @@ def _data(trial: Trial, plan: Plan) -> list[SiteData]:
 
 def images_and_labels(site: SiteData) -> dict[str, Tensor]:
     """Images as they were read and as a network sees them, labels and masks."""
-    found = {}
+    found: dict[str, Tensor] = {}
     for split in ("train", "val", "test"):
         cases = getattr(site, split)
         shape = (-1, 1, 1, 1)

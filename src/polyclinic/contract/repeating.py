@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from polyclinic.contract.trial import DISTURBED, KILLS, PLAIN, Outcome, Plan, Trial
+from polyclinic.contract.plans import DISTURBED, KILLS, PLAIN, Plan
+from polyclinic.contract.trial import Outcome, Trial
 from polyclinic.contract.violation import Violation
 from polyclinic.contract.watched import difference
 from polyclinic.engine.states import SiteState
@@ -24,8 +25,8 @@ def repeats(trial: Trial) -> None:
     _same(
         trial,
         REPEATED,
-        "the same run, done twice, does not give the same bits. Draw from site.seed, site.round and "
-        "site.stage (or through site.fit), and keep nothing in modules or classes",
+        "the same run, done twice, does not give the same bits. Draw from site.seed, site.round "
+        "and site.stage (or through site.fit), and keep nothing in modules or classes",
     )
 
 
@@ -34,8 +35,8 @@ def scored_mid_run(trial: Trial) -> None:
     _same(
         trial,
         UNSCORED,
-        "validating in the middle of a run changes its result. Finalizing and predicting must leave "
-        "the server and everything drawn at random alone",
+        "validating in the middle of a run changes its result. Finalizing and predicting must "
+        "leave the server and everything drawn at random alone",
     )
 
 

@@ -5,28 +5,21 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 import torch
 
-from polyclinic.config import (
-    DataSettings,
-    EvaluationSettings,
-    FederationSettings,
-    SiteSettings,
-    TrainingSettings,
-)
+from polyclinic.config import EvaluationSettings, FederationSettings, TrainingSettings
 from polyclinic.config.callables import parameters
+from polyclinic.contract.plans import PLAIN, Plan
+from polyclinic.contract.small_sites import small_sites, small_task
 from polyclinic.contract.violation import Violation
 from polyclinic.contract.watched import Exchange, ScatteredSites, WatchedSites
-from polyclinic.data import synthetic
 from polyclinic.data.cases import SiteData
-from polyclinic.data.load import load_federation
-from polyclinic.data.tasks import TASKS, Task
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.local import LocalSites, prepare
-from polyclinic.engine.loop import Event, Loop, RoundDone, Scored
+from polyclinic.engine.loop import Event, Loop, Scored
 from polyclinic.engine.site_runner import Assignment, SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.federation.method import Finish, Method
@@ -35,47 +28,11 @@ from polyclinic.methods.calibration import IGC
 from polyclinic.methods.finetune import FineTune
 from polyclinic.methods.learned_mixing import Mixing
 from polyclinic.networks import NETWORKS
-from polyclinic.runs import RoundLine, RunFolder
+from polyclinic.runs import RoundLine, RoundTable, RunFolder, Score
 
-TASK = "octa"
-CASES = (1, 4, 3, 2, 3)  # each site trains on
-KINDS = ("mask", "scribble", "block", "point", "mask")  # of their labels
 WIDTH = 2
 SIDE, LARGER = 32, 64  # pixels; networks other than the first halve them once more
 CPU = torch.device("cpu")
-
-Moment = tuple[type[Event], int]  # the first such event of that round
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a run of the trial differs from the plain one."""
-
-    words: str = "three sites"
-    sites: int = 3
-    rounds: int = 2
-    every: int = 1
-    participation: float = 1.0
-    private_statistics: bool = False
-    keep_optimizer: bool = False
-    finishing: bool = True
-    scattered: bool = False
-    killed_at: tuple[Moment, ...] = ()
-    repeated: bool = False
-
-
-KILLS: tuple[Moment, ...] = ((RoundDone, 0), (RoundLine, 2), (RoundLine, 3))
-PLAIN = Plan()
-DISTURBED = replace(PLAIN, every=0, scattered=True, killed_at=KILLS)
-PARTIAL = Plan(
-    "five sites of which two take part in a round",
-    sites=5,
-    participation=0.4,
-    private_statistics=True,
-    keep_optimizer=True,
-    finishing=False,
-)
-ALONE = Plan("one site with one case", sites=1, rounds=1, finishing=False)
 
 
 @dataclass(frozen=True)
@@ -209,7 +166,7 @@ class Trial:
             sites,
             evaluation,
             Checkpoint(folder / "checkpoint"),
-            lambda lines, scores, tables: None,
+            record_nothing,
         )
 
     def _outcome(
@@ -226,6 +183,12 @@ class Trial:
         )
 
 
+def record_nothing(
+    lines: Sequence[RoundLine], scores: Sequence[Score], tables: Sequence[RoundTable]
+) -> None:
+    """A trial has no run folder: what counts is what its sites and its server end with."""
+
+
 def brief(method: Method) -> Method:
     """The same method where mixtures are learned in two passes and calibration is one step."""
     changes: dict[str, object] = {}
@@ -236,23 +199,6 @@ def brief(method: Method) -> Method:
         if isinstance(value, IGC):
             changes[each.name] = replace(value, iterations=1)
     return replace(method, **changes)
-
-
-def small_task(side: int) -> Task:
-    """The trial's task at this size of images."""
-    return TASKS[TASK].with_resolution(side)
-
-
-@cache
-def small_sites(side: int) -> tuple[SiteData, ...]:
-    """Five unequal sites with labels of several kinds, the first with a single case."""
-    drawn = zip(synthetic.federation(TASK), KINDS, strict=True)
-    chosen = [SiteSettings(name=site.name, labels=kind) for site, kind in drawn]
-    sites = load_federation(small_task(side), DataSettings(size=0.2), chosen)
-    return tuple(
-        replace(site, train=site.train.select(range(len(site.train))[:count]), test=site.test.select([0]))
-        for site, count in zip(sites, CASES, strict=True)
-    )
 
 
 def told(error: Exception) -> str:

@@ -83,7 +83,7 @@ class ScatteredSites(LocalSites):
         self, stage: Stage, messages: Mapping[str, Message], *, number: int, since: int
     ) -> Iterator[tuple[str, Reply]]:
         """Let the last site work first."""
-        turned = dict(reversed(messages.items()))
+        turned = dict(reversed(list(messages.items())))
         return super().ask(stage, turned, number=number, since=since)
 
     def _map(self, work: Callable[..., Outcome], tasks: Sequence[Any]) -> Iterable[Outcome]:
@@ -119,4 +119,3 @@ def difference(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> str
 def equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
     """Whether names and values are the same, bit by bit."""
     return not difference(first, second)
-
