@@ -11,16 +11,21 @@ import torch
 from torch import Tensor
 
 from polyclinic.catalog import BUILT_IN
-from polyclinic.config import DataSettings, SiteSettings, Study, load_study
+from polyclinic.config import DataSettings, SiteSettings, Study, load_study, to_toml
 from polyclinic.data import synthetic
-from polyclinic.data.cases import SiteData
+from polyclinic.data.cases import Batch, SiteData
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
-from polyclinic.engine.local import LocalEngine, local_sites
+from polyclinic.engine.local import LocalEngine, assign, local_sites
 from polyclinic.engine.loop import Event
 from polyclinic.engine.run import Run, runs_of
+from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.study import carry_out, run_study
 from polyclinic.engine.tensors import load_tensors
+from polyclinic.federation.message import Message
+from polyclinic.federation.method import Method
+from polyclinic.federation.server import Server
+from polyclinic.federation.site import Site
 from polyclinic.runs import SPLITS
 
 NEEDS = {
@@ -32,9 +37,14 @@ NEEDS = {
 
 
 class Federation:
-    """A study on a few tiny sites, and its runs."""
+    """A study on a few tiny sites, and its runs.
+
+    Runs give the same bits whenever they are done (the contract sees to that), so one that was
+    done before is not done again, unless it has a name of its own.
+    """
 
     _numbers = count()
+    _done: dict[tuple, Done] = {}  # noqa: RUF012
 
     def __init__(
         self,
@@ -80,11 +90,20 @@ class Federation:
     def run(
         self, method: str = "fedavg", *overrides: str, name: str | None = None, then: str = ""
     ) -> Done:
-        name = name or f"study-{next(self._numbers)}"
-        study = self.study(method, *overrides, name=name, then=then)
+        if name:
+            return self._run(self.study(method, *overrides, name=name, then=then))
+        study = self.study(method, *overrides, then=then)
+        chosen = study.method[0]
+        classes = [type(each.built) for each in (chosen, *chosen.then)]
+        key = (to_toml(study), id(self.data(study)), *classes)
+        if key not in self._done:
+            named = study.model_copy(update={"name": f"study-{next(self._numbers)}"})
+            self._done[key] = self._run(named)
+        return self._done[key]
+
+    def _run(self, study: Study) -> Done:
         (run,) = runs_of(study, self.folder / "runs")
-        events = list(perform(run, self.data(study)))
-        return Done(run, events)
+        return Done(run, list(perform(run, self.data(study))))
 
     def data(self, study: Study) -> list[SiteData]:
         return small_data(study.task.name, self.sites, self.kinds, self.resolution)
@@ -135,6 +154,47 @@ class Done:
         prefix = "memory/"
         found = self.tensors(name)
         return {n.removeprefix(prefix): t for n, t in found.items() if n.startswith(prefix)}
+
+
+def a_site(
+    federation,
+    method: str = "fedicra",
+    *overrides: str,
+    index: int = 0,
+    kinds: tuple[str, ...] = ("point", "scribble", "block"),
+) -> tuple[Method, Site, Batch]:
+    """A site at its first visit, whose network was not trained yet, its method and a batch."""
+    small = federation(kinds=kinds)
+    study = small.study(method, *overrides)
+    (run,) = runs_of(study, small.folder / "runs")
+    data = small.data(study)
+    runner = SiteRunner(assign(run, data), torch.device("cpu"))
+    chosen = runner.assignment.method
+    info = runner.assignment.sites[index]
+    message = Message(runner.first_weights())
+    site = runner._site(info, data[index], chosen.finalizing(), message, None, 1)
+    chosen.receive(site)
+    images = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    labels = torch.full((2, 32, 32), 255, dtype=torch.uint8)
+    labels[:, :6], labels[:, 20:26] = 0, 1
+    return chosen, site, Batch(images, labels)
+
+
+def one_visit(
+    small: Federation, method: str, *overrides: str
+) -> tuple[SiteRunner, Message, Message]:
+    """The runner after a visit to the first site, the message that came and the reply."""
+    study = small.study(method, "training.iterations=1", *overrides)
+    (run,) = runs_of(study, small.folder / "runs")
+    data = small.data(study)
+    runner = SiteRunner(assign(run, data), torch.device("cpu"))
+    chosen, info = runner.assignment.method, runner.assignment.sites[0]
+    infos = runner.assignment.sites
+    server = Server(infos, runner.first_weights(), study.federation, 0, round=1)
+    chosen.start(server)
+    stage = chosen.each_round()[0]
+    message = stage.message(server, info)
+    return runner, message, runner.visit(info, data[0], stage, message, None, 1).reply
 
 
 def equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from polyclinic.cli import main
 from polyclinic.methods import METHODS
+from tests.cli.commands import polyclinic as polyclinic
 from tests.outside import CODE, write_package
 
 STUDY = """
@@ -32,23 +32,6 @@ rounds = 1
 [engine]
 threads = 1
 """
-
-
-@pytest.fixture
-def polyclinic(monkeypatch, capsys):
-    """A function that runs the command line and gives its exit code, output and errors."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["polyclinic", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import importlib.util
 import pytest
 
 from polyclinic.engine.flower.deploy.keys import fingerprint
-from tests.cli.test_cli import polyclinic as polyclinic
+from tests.cli.commands import polyclinic as polyclinic
 from tests.engine.flower.deploy.loopback import STUDY
 
 

@@ -6,7 +6,7 @@ from polyclinic.data.batches import in_order
 from polyclinic.data.field_of_view import background_out_of_view, in_view
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
-from tests.data.test_real import FOLDERS
+from tests.data.real import FOLDERS
 
 
 def test_one_bright_channel_is_enough_to_be_in_view():

@@ -8,8 +8,8 @@ from polyclinic.data.folder import find_sites, read_site
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
 from polyclinic.masks import UNLABELLED
+from tests.data.real import FOLDERS
 
-FOLDERS = {"octa": "faz", "fundus": "odoc", "polyp": "polyp", "prostate": "prostate"}
 SMALLEST = {"octa": "rose", "fundus": "drishti-gs", "polyp": "etis-larib", "prostate": "prostatex"}
 
 

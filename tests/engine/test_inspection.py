@@ -98,10 +98,12 @@ def test_looking_inside_changes_no_weight_and_no_score(federation):
     assert not (without.folder.path / "embeddings").exists()
 
 
-def test_workers_keep_the_same_embeddings(federation):
-    small = federation(rounds=1)
+def test_workers_give_the_same_weights_scores_and_embeddings_as_one_process(federation):
+    small = federation(rounds=2)
     alone, together = small.run(NAME, PICTURES), small.run(NAME, PICTURES, "engine.workers=2")
+    assert alone.folder.scores() == together.folder.scores()
     for site in alone.folder.about().sites:
+        assert equal(alone.tensors(site.name), together.tensors(site.name))
         files = [done.folder.embeddings_path(site.name).read_bytes() for done in (alone, together)]
         assert files[0] == files[1]
 

@@ -15,9 +15,9 @@ from tests.federations import perform
 METHODS = ("local", "centralized", "fedavg")
 
 
-def study(folder, labels, resolution, rounds, data=""):
+def study(folder, labels, resolution, rounds, data="", methods=METHODS):
     file = folder / "study.toml"
-    entries = "".join(f'[[method]]\nname = "{name}"\nlabels = "{labels}"\n' for name in METHODS)
+    entries = "".join(f'[[method]]\nname = "{name}"\nlabels = "{labels}"\n' for name in methods)
     file.write_text(f'task = "octa"\n{data}\n{entries}[network]\nname = "unet"\nwidth = 4\n')
     changes = [
         f"task.resolution={resolution}",
@@ -49,12 +49,19 @@ def results(made, labels, folder):
         yield run.choice.name, losses, np.mean(rows)
 
 
-@pytest.mark.parametrize("labels", ["mask", *KINDS])
-def test_synthetic_sites_learn_from_every_kind(tmp_path, labels):
+@pytest.mark.parametrize(
+    ("labels", "methods"),
+    [
+        ("mask", METHODS),
+        ("scribble", METHODS),
+        *((k, ("fedavg",)) for k in KINDS if k != "scribble"),
+    ],
+)
+def test_synthetic_sites_learn_from_every_kind(tmp_path, labels, methods):
     data = "[data]\nsize = 0.3\n" + "".join(
         f'[[site]]\nname = "{name}"\n' for name in ("heath", "jetty")
     )
-    made = study(tmp_path, labels, 32, 3, data)
+    made = study(tmp_path, labels, 32, 3, data, methods)
     for method, (first, last), dice in results(made, labels, tmp_path):
         assert last < first, f"{method} does not learn from {labels}"
         assert 0 <= dice <= 1

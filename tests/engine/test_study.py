@@ -21,7 +21,7 @@ from polyclinic.federation.site import TrainingFailed
 from polyclinic.methods import METHODS
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.report import write_report
-from polyclinic.runs import RoundLine, RunError, RunFolder
+from polyclinic.runs import RoundLine, RunError
 from tests.federations import Done, equal, perform, run_locally
 
 SMALL = """
@@ -113,17 +113,13 @@ def test_an_earlier_run_is_never_overwritten_unasked(small, tmp_path):
     assert runs_of(study, tmp_path / "runs")[0].folder.about().started != before
 
 
-def test_resuming_with_other_settings_is_refused(small, tmp_path):
+def test_resuming_is_refused_with_other_settings_but_not_with_more_workers(small, tmp_path):
     run_locally(load_study(small, [], BUILT_IN), tmp_path / "runs", watch=silent)
     changed = load_study(small, ["training.batch=2"], BUILT_IN)
     told = r"other settings:\n  training.batch was \d+, is 2\n(.|\n)*--fresh"
     with pytest.raises(RunError, match=told):
         run_locally(changed, tmp_path / "runs", resume=True, watch=silent)
-
-
-def test_a_run_may_go_on_with_more_workers(small, tmp_path):
-    run_locally(load_study(small, [], BUILT_IN), tmp_path / "runs", watch=silent)
-    faster = load_study(small, ["engine.workers=2"], BUILT_IN)
+    faster = load_study(small, ["engine.workers=2"], BUILT_IN)  # which changes no result
     run_locally(faster, tmp_path / "runs", resume=True, watch=silent)
 
 
@@ -202,15 +198,6 @@ def test_the_best_round_by_validation_is_the_one_kept(federation, monkeypatch):
     assert not any(tensor.any() for tensor in last.tensors("server").values())
 
 
-def test_workers_give_the_same_weights_as_one_process(federation):
-    small = federation(sites=2, rounds=2)
-    one = small.run("fedbn", "engine.workers=1", "engine.threads=1")
-    two = small.run("fedbn", "engine.workers=2", "engine.threads=1")
-    for site in one.folder.about().sites:
-        assert equal(one.tensors(site.name), two.tensors(site.name))
-    assert one.folder.scores() == two.folder.scores()
-
-
 def test_the_bytes_of_a_round_are_those_of_its_tensors(federation):
     done = federation().run("fedavg")
     floats = sum(tensor.numel() for tensor in done.tensors("server").values())
@@ -219,23 +206,37 @@ def test_the_bytes_of_a_round_are_those_of_its_tensors(federation):
     assert {line.up for line in fits} == {4 * floats + 2 * 8}
 
 
-def start(small: Path, tmp_path: Path, *more: str) -> subprocess.Popen:
-    command = [
-        sys.executable,
-        "-m",
-        "polyclinic",
-        "run",
-        str(small),
-        "--runs",
-        str(tmp_path / "runs"),
-    ]
-    return subprocess.Popen(
-        [*command, *more],
+STOPPING = """
+import os, signal, sys
+from polyclinic.engine import study
+
+perform = study.perform
+
+def until_stopped(run, data):
+    for event in perform(run, data):
+        yield event
+        if (type(event).__name__, event.round) == ("RoundLine", {round}):
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+study.perform = until_stopped
+from polyclinic.cli import main
+main()
+"""
+
+
+def stopped_amid(number: int, small: Path, tmp_path: Path, *settings: str) -> subprocess.Popen:
+    """A process that runs the study and stands still amid a round, for as long as one likes."""
+    more = ["run", str(small), "--runs", str(tmp_path / "runs"), *(f"--set={s}" for s in settings)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPING.format(round=number), *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=listen_to_interrupts,
     )
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), process.stderr.read()
+    return process
 
 
 def listen_to_interrupts() -> None:
@@ -243,63 +244,44 @@ def listen_to_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def wait_for(path: Path, process: subprocess.Popen) -> None:
-    until = time.monotonic() + 120
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.02)
+TWO_SITES = '[[site]]\nname = "fjord"\n[[site]]\nname = "grove"\n'
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_process_loses_at_most_the_round_under_way(small, tmp_path, how):
-    long = ["--set", "federation.rounds=20", "--set", "method.title=x"]
-    small.write_text(SMALL.replace('[[method]]\nname = "local"\n', ""))
-    process = start(small, tmp_path, *long[:2])
-    folder = RunFolder(tmp_path / "runs" / "small" / "fedavg" / "seed-0")
-    server = folder.path / "checkpoint" / "server"
-    wait_for(server / "round-00001.safetensors", process)
-    second = start(small, tmp_path, "--resume", *long[:2])
-    _, refusal = second.communicate(timeout=120)
-    assert second.returncode == 2
-    assert f"in use by process {process.pid}" in refusal
+    small.write_text(SMALL.replace('[[method]]\nname = "local"\n', "") + TWO_SITES)
+    study = load_study(small, ["federation.rounds=4"], BUILT_IN)
+    process = stopped_amid(3, small, tmp_path, "federation.rounds=4")
+    with pytest.raises(RunError, match=f"in use by process {process.pid}"):
+        run_locally(study, tmp_path / "runs", resume=True, watch=silent)
     os.kill(process.pid, how)
-    _, said = process.communicate(timeout=60)
+    os.kill(process.pid, signal.SIGCONT)
+    _, said = process.communicate(timeout=120)
     if how == signal.SIGINT:
         assert process.returncode == 130
         assert "--resume" in said
-    kept = int(load_tensors(max(server.glob("*.safetensors")))[1]["round"])
-    assert kept >= 1
-    study = load_study(small, long[1::2][:1], BUILT_IN)
     events = []
-    run_locally(study, tmp_path / "runs", resume=True, watch=lambda _, event: events.append(event))
-    done = [event.round for event in events if isinstance(event, RoundDone)]
-    assert done == list(range(kept + 1, 22))
-    whole = run_locally(study, tmp_path / "others", watch=silent)
-    assert equal(
-        Done(whole[0], []).tensors("server"), load_tensors(folder.weights_path("server"))[0]
+    (run,) = run_locally(
+        study, tmp_path / "runs", resume=True, watch=lambda _, event: events.append(event)
     )
+    done = [event.round for event in events if isinstance(event, RoundDone)]
+    assert done == [3, 4, 5]
+    (whole,) = run_locally(study, tmp_path / "others", watch=silent)
+    assert equal(Done(whole, []).tensors("server"), Done(run, []).tensors("server"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such tie")
 def test_workers_end_with_a_killed_run(small, tmp_path):
-    settings = ("federation.rounds=200", "engine.workers=2", "engine.threads=1")
-    with start(small, tmp_path, *(f"--set={each}" for each in settings)) as process:
-        lines = tmp_path / "runs" / "small" / "fedavg" / "seed-0" / "rounds.jsonl"
-        wait_until(lambda: lines.exists() and lines.stat().st_size, "no round was finished")
+    with stopped_amid(1, small, tmp_path, "engine.workers=2", "engine.threads=1") as process:
         tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
         children = [child for task in tasks for child in task.read_text().split()]
         process.kill()
     assert len(children) > 2
     left = [Path(f"/proc/{child}") for child in children]
-    wait_until(lambda: not any(path.exists() for path in left), "workers outlive their run")
-
-
-def wait_until(true, otherwise):
     until = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < until, otherwise
-        time.sleep(0.1)
+    while any(path.exists() for path in left):
+        assert time.monotonic() < until, "workers outlive their run"
+        time.sleep(0.05)
 
 
 def test_a_full_disk_is_said_and_nothing_finished_is_lost(federation, monkeypatch):

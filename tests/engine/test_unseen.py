@@ -53,7 +53,7 @@ NO_ENHANCEMENT = "method.enhancement.share=0.0"
     [
         *((each, ()) for each in ("feddp", "ditto", "pflfe", "fedlppa", "fedavg", "local")),
         ("centralized", ()),
-        ("pflfe", (NO_ENHANCEMENT,)),
+        pytest.param("pflfe", (NO_ENHANCEMENT,), marks=pytest.mark.slow),
         ("fc-pflfe", (NO_ENHANCEMENT,)),
     ],
 )
@@ -177,7 +177,7 @@ def test_norms_rest_where_their_statistics_are_shared():
 
 
 def test_what_cannot_be_tried_is_said(federation, stranger, tmp_path):
-    done = federation().run("fedbn", LAST)
+    done = federation().run("fedbn", LAST, name="to be robbed")
     nobody = replace(stranger, test=stranger.test.select([]))
     with pytest.raises(RunError, match="no test cases with masks"):
         tried(done, nobody)

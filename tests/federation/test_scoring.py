@@ -3,7 +3,7 @@ from dataclasses import replace
 import torch
 
 from polyclinic.federation.scoring import class_maps
-from tests.methods.test_fedicra import a_site
+from tests.federations import a_site
 
 
 def test_what_the_camera_did_not_see_is_background_whatever_the_network_says(federation):

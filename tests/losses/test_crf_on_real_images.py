@@ -22,8 +22,7 @@ def energies(images, masks, window):
 
 
 def test_at_96_the_small_window_likes_true_borders_and_the_published_one_smaller_regions(
-    real,
-    tmp_path,
+    real, tmp_path
 ):
     task = TASKS["octa"].with_resolution(96)
     settings = DataSettings(source=str(real / "faz"))

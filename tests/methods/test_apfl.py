@@ -10,8 +10,7 @@ from polyclinic.methods.apfl import APFL
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import everything, under
 from polyclinic.networks.personal_copy import ALPHA, COPY, MixedSegmenter
-from tests.federations import Done, equal
-from tests.methods.test_fedicra import a_site
+from tests.federations import Done, a_site, equal
 
 LAST = "evaluation.choose=last"
 FIXED = ("method.adaptive=false", LAST)

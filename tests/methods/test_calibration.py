@@ -17,8 +17,7 @@ from polyclinic.methods.calibration import IGC, borrowed, fingerprint, fingerpri
 from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.finetune import FineTune
 from polyclinic.networks.parts import everything, norms, part
-from tests.federations import equal, perform
-from tests.methods.test_fedicra import a_site
+from tests.federations import a_site, equal, perform
 
 LAST = "evaluation.choose=last"
 BARE = {"feddp": ("method.calibrate=false",)}  # what lets calibration follow it but once
@@ -50,7 +49,9 @@ def lines(done, stage):
     return [line for line in done.folder.rounds() if line.stage == stage]
 
 
-@pytest.mark.parametrize("method", ["fedbn", "ditto", "local", "feddp"])
+@pytest.mark.parametrize(
+    "method", ["fedbn", "ditto", pytest.param("feddp", marks=pytest.mark.slow)]
+)
 def test_without_a_weight_it_is_fine_tuning(federation, monkeypatch, method):
     monkeypatch.setitem(FINISHING_STEPS, "alike", Alike)
     small = federation()
@@ -82,7 +83,7 @@ def test_equal_queries_are_lent_and_disagree_nowhere_so_it_is_fine_tuning(
 ):
     monkeypatch.setitem(FINISHING_STEPS, "alike", Alike)
     monkeypatch.setitem(METHODS, "equal-queries", EqualQueries)
-    small = federation(resolution=64)
+    small = federation(sites=2, rounds=1, resolution=64)
     settings = ("network.name=pvt_fpn", *BARE["feddp"], LAST)
     tuned = small.run("equal-queries", *settings, then='{name = "alike", iterations = 2}')
     calibrated = small.run("equal-queries", *settings, then=igc(inconsistency=formula))
@@ -116,7 +117,7 @@ def test_only_what_differs_travels_once_and_is_measured(federation):
         assert line.up == 16
 
 
-@pytest.mark.parametrize("method", ["fedbn", "ditto"])
+@pytest.mark.parametrize("method", ["fedbn", pytest.param("ditto", marks=pytest.mark.slow)])
 def test_the_weight_the_formula_and_the_scale_matter(federation, method):
     small = federation()
     results = [

@@ -27,8 +27,7 @@ class PersonalFirst(Ditto):
         site.fit(self.loss)
 
 
-@pytest.mark.parametrize("keep", ["true", "false"])
-@pytest.mark.parametrize("pull", [0.0, 0.1, 5.0])
+@pytest.mark.parametrize(("pull", "keep"), [(0.1, "true"), (0.0, "false"), (5.0, "false")])
 def test_the_shared_model_is_fedavgs_for_every_pull(federation, pull, keep):
     small = federation()
     settings = (f"training.keep_optimizer={keep}", LAST)

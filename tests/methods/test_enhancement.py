@@ -18,7 +18,7 @@ from polyclinic.methods.enhancement import (
     spread,
 )
 from polyclinic.networks.parts import everything, part, statistics
-from tests.methods.test_fedicra import a_site
+from tests.federations import a_site
 
 RNG = torch.Generator().manual_seed(0)
 

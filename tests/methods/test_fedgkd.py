@@ -13,8 +13,7 @@ from polyclinic.federation.weights import Weights
 from polyclinic.losses.distillation import teaching
 from polyclinic.losses.supervised import segmentation_loss
 from polyclinic.methods.fedgkd import PAST, FedGKD, past_models, validation_loss
-from tests.federations import Done, equal, small_data
-from tests.methods.test_fedicra import a_site
+from tests.federations import Done, a_site, equal, small_data
 
 LAST = "evaluation.choose=last"
 NETS = pytest.mark.parametrize("network", ["unet", "resnet_fpn"])

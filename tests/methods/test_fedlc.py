@@ -26,8 +26,8 @@ from polyclinic.networks.head_calibration import (
     peaks,
 )
 from polyclinic.networks.parts import everything, part, statistics, under
-from tests.federations import Done, equal, small_data
-from tests.methods.test_fedicra import Closed, a_site
+from tests.federations import Done, a_site, equal, small_data
+from tests.methods.gates import Closed
 
 LAST = "evaluation.choose=last"
 CPU = torch.device("cpu")

@@ -17,8 +17,7 @@ from polyclinic.networks.parts import everything
 from polyclinic.networks.personal_copy import COPY
 from polyclinic.networks.selector import SELECTOR, Selector
 from polyclinic.runs import SiteInfo
-from tests.federations import Done, equal, small_data
-from tests.methods.test_fedicra import a_site
+from tests.federations import Done, a_site, equal, small_data
 
 LAST = "evaluation.choose=last"
 CPU = torch.device("cpu")

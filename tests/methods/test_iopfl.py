@@ -16,8 +16,7 @@ from polyclinic.methods.routing import Routing
 from polyclinic.networks.parts import norms, parameters
 from polyclinic.networks.routing import RoutedConv, adaptable, routed
 from polyclinic.runs import SiteInfo
-from tests.federations import Done, equal, small_data
-from tests.methods.test_fedicra import a_site
+from tests.federations import Done, a_site, equal, small_data
 
 LAST = "evaluation.choose=last"
 CPU = torch.device("cpu")

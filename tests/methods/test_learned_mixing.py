@@ -4,7 +4,7 @@ import torch
 from polyclinic.federation.site import TrainingFailed
 from polyclinic.methods.learned_mixing import STEADY, Mixing, mix_learned
 from polyclinic.networks.parts import parameters, part, statistics
-from tests.methods.test_fedicra import a_site
+from tests.federations import a_site
 
 
 def learn(federation, values, visits=1, **settings):

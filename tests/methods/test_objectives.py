@@ -7,8 +7,8 @@ from torch.nn.functional import cross_entropy, one_hot
 from polyclinic.data.cases import Batch
 from polyclinic.losses import tree_filter
 from polyclinic.methods.fedicra import CODE
+from tests.federations import a_site
 from tests.losses import brute_force
-from tests.methods.test_fedicra import a_site
 
 SIDE = 16
 WINDOW = {"radius": 2, "sigma_xy": 3.0, "sigma_rgb": 0.3}

@@ -7,7 +7,7 @@ import torch
 
 from polyclinic.losses import tree_energy
 from polyclinic.masks import UNLABELLED
-from tests.methods.test_fedicra import a_site
+from tests.federations import a_site
 
 DARK = 0.5
 CRF = ("method.tree=0.0", "method.contrast=0.0", "method.crf=0.1")

@@ -225,7 +225,7 @@ def test_affinity_that_is_all_shared_leaves_one_model_for_all(federation):
     ],
 )
 def test_every_setting_changes_the_result(federation, change):
-    small = federation(rounds=2)
+    small = federation(sites=2, rounds=2)
     as_it_is = small.run(NAME, LAST).tensors("server")
     changed = small.run(NAME, change, LAST).tensors("server")
     common = as_it_is.keys() & changed.keys()

@@ -1,3 +1,5 @@
+import base64
+import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
@@ -69,3 +71,11 @@ class Page(HTMLParser):
         """The rows of a table of scores below its heads: title and cells by position."""
         rows = [rows for kind, rows in self.tables if kind == "scores"][number]
         return {row[0].text: row[1:] for row in rows if row[0].text not in ("", "Method")}
+
+
+def texts(uri):
+    """All words of a figure, which must be a well-formed SVG in a data URI."""
+    kind, _, content = uri.partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    root = ElementTree.fromstring(base64.b64decode(content))
+    return [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]

@@ -1,6 +1,4 @@
-import base64
 import math
-import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
@@ -12,14 +10,7 @@ from polyclinic.report.figures.traffic import traffic_figure
 from polyclinic.report.reading import read_runs
 from polyclinic.runs import RoundLine
 from tests.report.invented import SITES, write_run
-
-
-def texts(uri):
-    """All words of a figure, which must be a well-formed SVG in a data URI."""
-    kind, _, content = uri.partition(",")
-    assert kind == "data:image/svg+xml;base64"
-    root = ElementTree.fromstring(base64.b64decode(content))
-    return [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+from tests.report.reading_pages import texts
 
 
 def test_figures_hold_real_text(study):

@@ -10,8 +10,7 @@ from polyclinic.report.figures.embeddings import embedding_figures
 from polyclinic.report.reading import read_runs
 from polyclinic.runs import Embedded, write_embeddings
 from tests.report.invented import SITES, generator, write_run
-from tests.report.reading_pages import Page
-from tests.report.test_figures import texts
+from tests.report.reading_pages import Page, texts
 
 
 def add_embeddings(run, sites=SITES[:4], pixels=30, moments=("before", "after")):

@@ -5,7 +5,7 @@ from polyclinic.report.figures.relations import relations
 from polyclinic.report.reading import read_runs
 from polyclinic.runs import RoundTable
 from tests.report.invented import SITES, generator, write_run
-from tests.report.test_figures import texts
+from tests.report.reading_pages import texts
 
 
 def add_tables(run, rounds=20, sites=SITES[:4], name="affinity"):

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from polyclinic.cli import federation
 from polyclinic.cli.code import tables
+from polyclinic.cli.contract import check_method
 from polyclinic.cli.deploy import app as deploy_app
 from polyclinic.cli.unseen import unseen
 
@@ -42,6 +43,7 @@ app.add_typer(federation.ledger_app, name="ledger")
 app.command()(federation.server)
 app.command()(federation.site)
 app.command()(unseen)
+app.command()(check_method)
 
 StudyFile = Annotated[Path, typer.Argument(help="The TOML file of the study.")]
 Overrides = Annotated[

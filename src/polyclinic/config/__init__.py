@@ -1,7 +1,7 @@
 """What a study is: frozen settings read from TOML, checked completely before anything starts."""
 
 from polyclinic.config.callables import describe
-from polyclinic.config.chosen import Choice, MethodChoice, NetworkChoice
+from polyclinic.config.chosen import Choice, Factory, MethodChoice, NetworkChoice
 from polyclinic.config.comparing import changes
 from polyclinic.config.loading import load_study
 from polyclinic.config.mistakes import ConfigError, Mistake
@@ -25,6 +25,7 @@ __all__ = [
     "DataSettings",
     "EngineSettings",
     "EvaluationSettings",
+    "Factory",
     "FederationSettings",
     "MethodChoice",
     "Mistake",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from polyclinic.config import Study
+from polyclinic.config import FederationSettings, Study
 from polyclinic.engine.loop import Sites
 from polyclinic.engine.site_runner import Assignment, SiteRunner
 from polyclinic.federation.combining import refuse_too_few
@@ -46,9 +46,9 @@ def refuse_unsuitable_rule(study: Study) -> None:
         raise RunError(f'federation.combine = "{rule}" does not go with\n{told}\n{advice}')
 
 
-def first_server(study: Study, sites: Sites) -> Server:
+def first_server(federation: FederationSettings, sites: Sites) -> Server:
     """The server before the first round; an error where there are too few sites for the rule."""
-    runner, federation = sites.runner, study.federation
+    runner = sites.runner
     if runner.assignment.method.pools:  # one reply, and nobody to compare it with
         federation = federation.model_copy(update={"combine": "mean"})
     refuse_too_few(federation, max(1, round(federation.participation * len(sites.trained))))

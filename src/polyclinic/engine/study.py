@@ -77,7 +77,7 @@ def run_study(
 def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
     """One run from where it stands to its end: the round loop, and the folder that it fills."""
     assignment = sites.runner.assignment
-    server = first_server(run.study, sites)
+    server = first_server(run.study.federation, sites)
     checkpoint = Checkpoint(run.folder.path / "checkpoint")
     described = about(run, sites)
     if (yield from recover(run.folder, checkpoint, server, described)):

@@ -34,6 +34,7 @@ class SCAFFOLD(Method):
     """Size of the server's step towards the mean reply."""
 
     weighting: ClassVar[str | None] = "uniform"
+    shared_memory: ClassVar[frozenset[str]] = frozenset({OWN})  # its change is, at first, all of it
 
     def message(self, server: Server, info: SiteInfo) -> Message:  # noqa: ARG002
         """The shared weights and the common control."""

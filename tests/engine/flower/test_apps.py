@@ -27,7 +27,7 @@ from polyclinic.engine.run import runs_of
 from polyclinic.runs import RoundLine
 from tests.engine.flower.hospitals import Hospitals, greeting
 from tests.engine.flower.in_process import InProcessLink
-from tests.engine.flower.test_link import about
+from tests.engine.flower.metadata import about
 
 
 @pytest.fixture

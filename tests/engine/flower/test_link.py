@@ -4,12 +4,10 @@ from collections import namedtuple
 
 import pytest
 from flwr.app import (
-    DEFAULT_TTL,
     Array,
     ArrayRecord,
     Error,
     Message,
-    Metadata,
     RecordDict,
 )
 
@@ -21,6 +19,7 @@ from polyclinic.engine.flower.carrier import (
     to_records,
 )
 from polyclinic.engine.flower.link import Failure, Link
+from tests.engine.flower.metadata import about
 
 Node = namedtuple("Node", ("node_id", "name"))
 
@@ -36,20 +35,6 @@ class Replies:
 
     def pull_messages(self, messages):
         return self.replies
-
-
-def about(number: str) -> Metadata:
-    return Metadata(
-        run_id=1,
-        message_id="",
-        src_node_id=1,
-        dst_node_id=1,
-        reply_to_message_id=number,
-        group_id="",
-        created_at=0.0,
-        ttl=DEFAULT_TTL,
-        message_type="query",
-    )
 
 
 def record(name: str = NAME, stored: str = STORED_AS, array: str = NAME) -> RecordDict:

@@ -1,0 +1,218 @@
+"""A small federation on which a method shows what it does; each run is done once and kept."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from polyclinic.config import (
+    EvaluationSettings,
+    Factory,
+    FederationSettings,
+    NetworkChoice,
+    TrainingSettings,
+)
+from polyclinic.config.callables import parameters
+from polyclinic.contract.plans import PLAIN, Plan
+from polyclinic.contract.small_sites import small_sites, small_task
+from polyclinic.contract.violation import Violation
+from polyclinic.contract.watched import Exchange, ScatteredSites, WatchedSites
+from polyclinic.data.cases import SiteData
+from polyclinic.engine.checkpoint import Checkpoint
+from polyclinic.engine.local import LocalSites, prepare_process
+from polyclinic.engine.loop import Event, Loop, Scored
+from polyclinic.engine.site_runner import Assignment, SiteRunner
+from polyclinic.engine.starting import first_server
+from polyclinic.engine.states import SiteState
+from polyclinic.federation.method import Finish, Method
+from polyclinic.federation.server import Server
+from polyclinic.methods.calibration import IGC
+from polyclinic.methods.finetune import FineTune
+from polyclinic.methods.learned_mixing import Mixing
+from polyclinic.networks import NETWORKS
+from polyclinic.runs import RoundLine, RoundTable, RunFolder, Score, SiteInfo
+
+WIDTH = 2
+SIDE, LARGER = 32, 64  # pixels; networks other than the first halve them once more
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a finished run leaves."""
+
+    runner: SiteRunner
+    server: Server
+    states: Mapping[str, SiteState]
+    scores: Sequence[Scored]
+    exchanges: Sequence[Exchange]
+
+
+class Trial:
+    """One method on a few tiny sites; their images, labels and networks are made here."""
+
+    def __init__(self, kind: type[Method], folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder
+        self._done: dict[Plan, Outcome | Violation] = {}
+
+    @cached_property
+    def method(self) -> Method:
+        """The method with its defaults, except that it does briefly what it repeats."""
+        try:
+            return brief(self.kind())
+        except TypeError as error:
+            raise Violation(f"it cannot be made with its defaults: {error}") from error
+
+    @cached_property
+    def network(self) -> str:
+        """The first network of the table that the method can work with."""
+        reasons = []
+        for name in NETWORKS:
+            try:
+                SiteRunner(self.assignment(PLAIN, name), CPU)
+            except ValueError as error:
+                reasons.append(f"  {name}: {error}")
+            else:
+                return name
+        raise Violation("\n".join(["no network suits it:", *reasons]))
+
+    @property
+    def finishing(self) -> tuple[Finish, ...]:
+        """The finishing steps whose stages the method does not have already."""
+        steps = (FineTune(iterations=1), IGC(iterations=1))
+        taken = {stage.name for stage in self.method.after()}
+        return tuple(
+            step for step in steps if not taken & {s.name for s in step.stages(self.method)}
+        )
+
+    def data(self, sites: int) -> list[SiteData]:
+        """The cases of the first sites."""
+        return list(small_sites(self._side(self.network))[:sites])
+
+    def run(self, plan: Plan = PLAIN) -> Outcome:
+        """The run by this plan, done when it is asked for first."""
+        if plan not in self._done:
+            try:
+                self._done[plan] = self._walk(plan, self.folder / f"run-{len(self._done)}")
+            except Violation as violation:
+                self._done[plan] = violation
+            except Exception as error:  # noqa: BLE001 (a stranger's code may raise anything)
+                self._done[plan] = Violation(f"a run with {plan.words} stopped: {told(error)}")
+        outcome = self._done[plan]
+        if isinstance(outcome, Violation):
+            raise outcome
+        return outcome
+
+    def assignment(self, plan: Plan, network: str | None = None) -> Assignment:
+        """What the machines of a run would agree on, with a method of its own."""
+        network = network or self.network
+        side = self._side(network)
+        make = NETWORKS[network]
+        settings = {"width": WIDTH} if "width" in parameters(make) else {}
+        return Assignment(
+            method=replace(self.method),
+            then=self.finishing if plan.finishing else (),
+            network=NetworkChoice(name=network, built=Factory(make, settings)),
+            task=small_task(side),
+            sites=tuple(
+                SiteInfo(site.name, index, site.kind, len(site.train))
+                for index, site in enumerate(small_sites(side)[: plan.sites])
+            ),
+            training=TrainingSettings(batch=4, iterations=2, keep_optimizer=plan.keep_optimizer),
+            loss=None,
+            metrics={},
+            rounds=plan.rounds,
+            statistics="private" if plan.private_statistics else "shared",
+            seed=0,
+        )
+
+    def _side(self, network: str) -> int:
+        return SIDE if network == next(iter(NETWORKS)) else LARGER
+
+    def _walk(self, plan: Plan, folder: Path) -> Outcome:
+        """The whole run; where it is killed, everything but its files is made anew."""
+        prepare_process(threads=1)  # more only wait for each other, with so little to do
+        moments = list(plan.killed_at)
+        while True:
+            runner = SiteRunner(self.assignment(plan), CPU)
+            sites = self._sites(plan, runner, folder)
+            loop = self._loop(plan, runner, sites, folder)
+            events = []
+            for event in loop.run():
+                events.append(event)
+                if moments and _is(event, *moments[0]):
+                    break
+            else:
+                return self._outcome(loop, runner, sites, events)
+            del moments[0]
+
+    def _sites(self, plan: Plan, runner: SiteRunner, folder: Path) -> LocalSites:
+        data, run = self.data(plan.sites), RunFolder(folder)
+        if plan.scattered:
+            scattered = ScatteredSites(runner, data, run)
+            scattered.renewed = lambda: self.assignment(plan)
+            return scattered
+        watched = WatchedSites(runner, data, run)
+        watched.exchanges = []
+        return watched
+
+    def _loop(self, plan: Plan, runner: SiteRunner, sites: LocalSites, folder: Path) -> Loop:
+        settings = FederationSettings(rounds=plan.rounds, participation=plan.participation)
+        evaluation = EvaluationSettings.model_construct(
+            every=plan.every, metrics=("dice",), choose="last", pictures=False
+        )
+        return Loop(
+            runner.assignment,
+            first_server(settings, sites),
+            sites,
+            evaluation,
+            Checkpoint(folder / "checkpoint"),
+            record_nothing,
+        )
+
+    def _outcome(
+        self, loop: Loop, runner: SiteRunner, sites: LocalSites, events: Sequence[Event]
+    ) -> Outcome:
+        last = runner.assignment.rounds + 1
+        states = {info.name: sites.states.load(info.name, last) for info in sites.scored}
+        return Outcome(
+            runner=runner,
+            server=loop.server,
+            states={name: state for name, state in states.items() if state is not None},
+            scores=[event for event in events if isinstance(event, Scored)],
+            exchanges=sites.exchanges if isinstance(sites, WatchedSites) else (),
+        )
+
+
+def _is(event: Event, kind: type[Event], number: int) -> bool:
+    return isinstance(event, kind) and getattr(event, "round", None) == number
+
+
+def record_nothing(
+    lines: Sequence[RoundLine], scores: Sequence[Score], tables: Sequence[RoundTable]
+) -> None:
+    """A trial has no run folder: what counts is what its sites and its server end with."""
+
+
+def brief(method: Method) -> Method:
+    """The same method where mixtures are learned in two passes, and all tuning is one step."""
+    changes: dict[str, object] = {}
+    for each in fields(method):
+        value = getattr(method, each.name)
+        if isinstance(value, Mixing):
+            changes[each.name] = replace(value, first_passes=2)
+        elif is_dataclass(value) and not isinstance(value, type) and hasattr(value, "iterations"):
+            changes[each.name] = replace(value, iterations=1)
+    return replace(method, **changes)
+
+
+def told(error: Exception) -> str:
+    """An error in one line, with the place it came from."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
