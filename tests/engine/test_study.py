@@ -238,11 +238,13 @@ def test_a_killed_process_loses_at_most_the_round_under_way(small, tmp_path, how
     folder = RunFolder(tmp_path / "runs" / "small" / "fedavg" / "seed-0")
     server = folder.path / "checkpoint" / "server"
     wait_for(server / "round-00001.safetensors", process)
+    os.kill(process.pid, signal.SIGSTOP)  # so that it does not finish before the second begins
     second = start(small, tmp_path, "--resume", *long[:2])
     _, refusal = second.communicate(timeout=120)
     assert second.returncode == 2
     assert f"in use by process {process.pid}" in refusal
     os.kill(process.pid, how)
+    os.kill(process.pid, signal.SIGCONT)
     _, said = process.communicate(timeout=60)
     if how == signal.SIGINT:
         assert process.returncode == 130
