@@ -36,6 +36,8 @@ class InProcessGrid(Grid):
     numbers: count = field(default_factory=lambda: count(1))
     crossed: list[bytes] = field(default_factory=list)
     """Everything that was sent either way, as bytes."""
+    left: list[Payload] = field(default_factory=list)
+    """What of it left a site, as it arrived."""
 
     @classmethod
     def of(cls, services: Iterable[SiteService]) -> InProcessGrid:
@@ -78,9 +80,9 @@ class InProcessGrid(Grid):
         answer = self.answering[message.metadata.dst_node_id]
         try:
             content = answer(from_records(self._through(message.content)))
-            self.replies[number] = FlowerMessage(
-                self._through(to_records(content)), reply_to=message
-            )
+            records = self._through(to_records(content))
+            self.left.append(from_records(records))
+            self.replies[number] = FlowerMessage(records, reply_to=message)
         except NoAnswer:
             pass
         except Exception as error:  # noqa: BLE001
