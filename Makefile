@@ -22,11 +22,8 @@ demo: install ## a five-site synthetic study with its report, in a few minutes
 test: install ## the test suite, on two cores
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-test-slow: install ## the long studies as well
-	$(BIN)/python -m pytest -q -m 'not federation'
-
-test-federation: install ## coordinator and sites as real processes, with all their faults
-	$(BIN)/python -m pytest -q -m federation
+test-all: install ## everything: the long studies, and federations of real processes with all their faults
+	$(BIN)/python -m pytest -q -m ''
 
 federation: install ## a coordinator and four sites on this machine, with their report
 	$(BIN)/python -m demo.federation
@@ -49,4 +46,4 @@ docs: install ## the documentation as a site, in site/; a broken link is an erro
 bench: install ## every speed ratio of docs/benchmarks.md, measured anew
 	$(BIN)/python -m bench
 
-.PHONY: help install demo test test-slow test-federation federation check format docs bench
+.PHONY: help install demo test test-all federation check format docs bench

@@ -42,5 +42,24 @@ def test_what_is_public_too_is_no_secret():
 def test_the_owner_of_a_slice_is_named():
     tensors = {"first": drawn(20), "second": drawn(20, seed=1)}
     assert owner(tensors, marks([tensors["second"][4:12]])) == "second"
-    across = torch.cat((tensors["first"][-4:], tensors["second"][:4]))
-    assert owner(tensors, marks([across])) == "several tensors in a row"
+    assert owner(tensors, marks([torch.tensor([*tensors["first"][4:7]])])) == "first"
+
+
+def test_no_slice_crosses_the_ends_of_tensors():
+    first, second = drawn(20), drawn(20, seed=1)
+    across = marks([torch.cat((first[-4:], second[:4]))])
+    assert not len(leaked(across, marks([first, second])))
+
+
+def test_of_zeros_and_ones_only_long_slices_tell_something():
+    mask = (drawn(32, 32) > 0.5).double()
+    assert leak(torch.cat((drawn(9), mask[4:6].flatten().double())), mask)
+    assert not leak(mask.flatten()[:63], mask)
+    assert not leak(torch.cat((torch.ones(16), torch.zeros(32))), mask)
+
+
+def test_a_number_stands_for_one_slice():
+    values = drawn(500)
+    assert len(set(marks([values]).tolist())) == 493
+    windows = values.double().unfold(0, 3, 1)
+    assert len(set(marks([values], [3]).tolist())) == 493 + len(windows)

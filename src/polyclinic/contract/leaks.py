@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 SLICE = 8  # neighbouring values; fewer can be equal by chance
+MASK = 64  # where all are zeros and ones, as in a mask: codes and new norm layers have a few, too
+BETWEEN = np.array([np.nan])  # tensors, so that no slice crosses their ends
+FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 Marks = NDArray[np.uint64]
 
@@ -27,13 +30,13 @@ def marks(tensors: Iterable[Tensor], shorter: Iterable[int] = ()) -> Marks:
     """A number for each slice of the tensors: eight neighbouring values, or a shorter tensor.
 
     With `shorter`, slices of these lengths have one as well. Slices of equal values tell nothing
-    and have none; those across the ends of two tensors have one, but equal others only by chance.
+    and have none; slices of zeros and ones have one where they are as long as two rows of a mask.
     """
     flat = [tensor.detach().cpu().reshape(-1).double().numpy() for tensor in tensors]
     long = [values for values in flat if len(values) >= SLICE]
-    found = [_marks(values, len(values)) for values in flat if len(values) < SLICE]
+    found = [_marks(values, len(values)) for values in flat if 1 < len(values) < SLICE]
     if long:
-        joined = np.concatenate(long)
+        joined = np.concatenate([part for values in long for part in (values, BETWEEN)])
         found += [_marks(joined, length) for length in (SLICE, *shorter)]
     return np.concatenate(found) if found else np.empty(0, np.uint64)
 
@@ -46,8 +49,7 @@ def lengths(tensors: Iterable[Tensor]) -> set[int]:
 def owner(tensors: Mapping[str, Tensor], found: Marks) -> str:
     """The first tensor that holds one of the slices."""
     every = range(2, SLICE)
-    names = (name for name, each in tensors.items() if len(leaked(marks([each], every), found)))
-    return next(names, "several tensors in a row")
+    return next(name for name, each in tensors.items() if len(leaked(marks([each], every), found)))
 
 
 def _among(these: Marks, those: Marks) -> NDArray[np.bool_]:
@@ -66,23 +68,38 @@ def _same_start(these: Marks, those: Marks, bits: int) -> NDArray[np.bool_]:
 
 
 def _marks(values: NDArray[np.float64], length: int) -> Marks:
-    """Numbers that other slices do not have, but for one in 2⁶⁴ by chance."""
+    """The slices of this length that hold other values than zero and one; of masks, longer ones."""
     scattered = _scattered(values.view(np.uint64))
     count = max(0, len(values) - length + 1)
     numbers = np.full(count, length, dtype=np.uint64)
     for place in range(length):
-        numbers = numbers * np.uint64(0x9E3779B97F4A7C15) + scattered[place : place + count]
-    return numbers[_telling(values, length, count)]
+        numbers = numbers * FACTOR + scattered[place : place + count]
+    found = numbers[_changing(values, length) & _other(values, length)]
+    if length == SLICE and len(values) >= MASK:
+        starts = np.flatnonzero(_changing(values, MASK) & ~_other(values, MASK))
+        longer = np.full(len(starts), MASK, dtype=np.uint64)
+        for place in range(MASK if len(starts) else 0):
+            longer = longer * FACTOR + scattered[starts + place]
+        found = np.concatenate((found, longer))
+    return found
 
 
-def _telling(values: NDArray[np.float64], length: int, count: int) -> NDArray[np.bool_]:
-    """Which slices are not of equal values nor, if short, of zeros and ones as a code is."""
-    changes = np.concatenate(([0], np.cumsum(values[1:] != values[:-1])))
-    telling = changes[length - 1 :][:count] > changes[:count]
-    if length < SLICE:
-        others = np.concatenate(([0], np.cumsum((values != 0) & (values != 1))))
-        telling &= others[length:][:count] > others[:count]
-    return telling
+def _changing(values: NDArray[np.float64], length: int) -> NDArray[np.bool_]:
+    """Which slices are not of equal values, and all of numbers."""
+    changes = _any(np.concatenate(([False], values[1:] != values[:-1])), length, after=1)
+    return changes & ~_any(np.isnan(values), length)
+
+
+def _other(values: NDArray[np.float64], length: int) -> NDArray[np.bool_]:
+    """Which slices hold another value than zero and one."""
+    return _any((values != 0) & (values != 1), length)
+
+
+def _any(true: NDArray[np.bool_], length: int, after: int = 0) -> NDArray[np.bool_]:
+    """Whether something is true in each slice, its first places left out."""
+    sums = np.concatenate(([0], np.cumsum(true)))
+    count = max(0, len(true) - length + 1)
+    return np.asarray(sums[length:] > sums[after : after + count])
 
 
 def _scattered(numbers: Marks) -> Marks:

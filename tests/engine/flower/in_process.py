@@ -22,6 +22,8 @@ class InProcessLink:
     numbers: count = field(default_factory=lambda: count(1))
     crossed: list[bytes] = field(default_factory=list)
     """Everything that was sent either way."""
+    left: list[bytes] = field(default_factory=list)
+    """What left the sites."""
 
     @classmethod
     def of(cls, services: Iterable[SiteService]) -> InProcessLink:
@@ -45,6 +47,7 @@ class InProcessLink:
         try:
             reply = self.responding[machine](payload)
             self.crossed.append(reply)
+            self.left.append(reply)
             self.replies[number] = reply
         except NoReply:
             pass

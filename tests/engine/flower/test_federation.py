@@ -1,6 +1,6 @@
 """Coordinator and sites as real processes, TLS and keys on: equality and faults.
 
-One deployment is kept alive for all of these; `make test-federation` runs them.
+One deployment is kept alive for all of these; `make test-all` runs them.
 """
 
 import os

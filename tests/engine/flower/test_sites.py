@@ -2,6 +2,10 @@
 
 import pytest
 
+from polyclinic.contract.leaks import leaked, lengths, marks, owner
+from polyclinic.contract.privacy import images_and_labels
+from polyclinic.data.load import load_federation
+from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.methods import METHODS
 from polyclinic.runs import RunError, RunFolder
@@ -27,6 +31,7 @@ def test_weights_are_bit_equal_to_the_local_engine(hospitals, link, method):
     then = '{name = "finetune", iterations = 1}' if method == "fedavg" else ""
     study = hospitals.study(method, then=then)
     here = hospitals.run_locally(study)
+    link.left.clear()
     hospitals.run_with(link, study)
     there = hospitals.run_folder(study)
     server = load_tensors(there / "weights" / "server.safetensors")[0]
@@ -41,6 +46,24 @@ def test_weights_are_bit_equal_to_the_local_engine(hospitals, link, method):
     assert ours.end().chosen_round == theirs.end().chosen_round
     kinds = [site.kind for site in ours.about().sites]
     assert kinds == list(WEAK.get(method, ["mask"] * 3))[:3]  # so that all terms of a loss are met
+    private = {}
+    for site in load_federation(study.task.built, study.data, study.site):
+        own = images_and_labels(site)
+        if not any(stage.discloses for stage in _stages(study.method[0].built)):
+            own |= _private(hospitals.site_model(study, site.name), server, METHODS[method])
+        private |= {f"{name} of {site.name}": tensor for name, tensor in own.items()}
+    assert not _held(link.left, private)
+
+
+def test_what_left_a_site_is_found_in_the_payloads(hospitals, link):
+    link.left.clear()
+    study = hospitals.study("fedavg", "federation.rounds=1")
+    hospitals.run_with(link, study)
+    server = load_tensors(hospitals.run_folder(study) / "weights" / "server.safetensors")[0]
+    here = hospitals.run_locally(hospitals.study("local", "federation.rounds=1"))
+    trained = load_tensors(here / "weights" / f"{hospitals.names[0]}.safetensors")[0]
+    assert _held(link.left, trained)  # what FedAvg averages is what each site trained
+    assert not _held(link.left, server)
 
 
 def test_pictures_stay_at_the_site(hospitals, link):
@@ -55,6 +78,27 @@ def test_pictures_stay_at_the_site(hospitals, link):
 def test_methods_that_pool_images_are_refused(hospitals, link):
     with pytest.raises(RunError, match="images of all sites together"):
         hospitals.run_with(link, hospitals.study("centralized"))
+
+
+def _stages(method):
+    return (*method.before(), *method.each_round(), *method.after())
+
+
+def _private(model, server, method):
+    """What of a site's final model the server never has, and its memory."""
+    return {
+        name: tensor
+        for name, tensor in model.items()
+        if name not in server and name.split("/")[1] not in method.shared_memory
+    }
+
+
+def _held(left, private):
+    """The first private tensor that is, as a slice, among the arrays that left sites."""
+    short = lengths(private.values())
+    read = [tensor for data in left for tensor in Payload.from_bytes(data).tensors.values()]
+    found = leaked(marks(read, short), marks(private.values()))
+    return owner(private, found) if len(found) else ""
 
 
 def _values(run):

@@ -1,6 +1,6 @@
 """Hospitals that answer nonsense, are unknown or there twice, as real processes with TLS and keys.
 
-One deployment is kept alive for all of these; `make test-federation` runs them.
+One deployment is kept alive for all of these; `make test-all` runs them.
 """
 
 import os
