@@ -53,11 +53,11 @@ def configuration() -> Iterator[str]:
     yield "`polyclinic config STUDY` prints a study with every default filled in. A key that does"
     yield "not exist, or that would have no effect, is an error. Beside the `name` of a method,"
     yield "network or finishing step stand its own settings ([methods](methods.md),"
-    yield "[networks](choices.md)), beside that of a task its `resolution`, which must be a multiple"
-    yield "of what the network needs. In place of a name in these tables a task, network, method,"
-    yield "finishing step, metric or loss may be one that an installed package offers, or, on one"
-    yield 'machine, code in a file, such as `name = "mine.py:FedMine"` with the path relative to the'
-    yield "study ([Your own method](../tutorials/own-method.md))."
+    yield "[networks](choices.md)), beside that of a task its `resolution`, a multiple of what the"
+    yield "network needs. Instead of a name in these tables a task, network, method, finishing step,"
+    yield "metric or loss may have one that an installed package offers or, on one machine, be code in"
+    yield 'a file: `name = "mine.py:FedMine"`, the path relative to the study'
+    yield "([Your own method](../tutorials/own-method.md))."
     for title, model in (
         ("A study", Study),
         ("A site's node.toml", NodeFile),
