@@ -54,9 +54,9 @@ def configuration() -> Iterator[str]:
     yield "not exist, or that would have no effect, is an error. Beside the `name` of a method,"
     yield "network or finishing step stand its own settings ([methods](methods.md),"
     yield "[networks](choices.md)), beside that of a task its `resolution`, a multiple of what the"
-    yield "network needs. Instead of a name in these tables a task, network, method, finishing step,"
-    yield "metric or loss may have one that an installed package offers or, on one machine, be code in"
-    yield 'a file: `name = "mine.py:FedMine"`, the path relative to the study'
+    yield "network needs. A task, network, method, finishing step, metric or loss may also be one"
+    yield "that an installed package offers or, on one machine, code in a file beside the study:"
+    yield '`name = "mine.py:FedMine"`'
     yield "([Your own method](../tutorials/own-method.md))."
     for title, model in (
         ("A study", Study),
