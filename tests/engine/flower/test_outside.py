@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from polyclinic.engine.flower.hosting import refuse_impossible
 from polyclinic.engine.flower.payload import Payload
 
 from polyclinic.catalog import BUILT_IN, installed
 from polyclinic.config import EngineSettings, load_study, to_toml
 from polyclinic.engine.flower.coordinator import across_hospitals
+from polyclinic.engine.flower.engine import refuse_impossible
 from polyclinic.engine.flower.protocol import Hello
 from polyclinic.engine.flower.site_service import SiteService
 from polyclinic.engine.tensors import load_tensors
