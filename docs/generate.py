@@ -14,17 +14,16 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from settings_tables import code, section, settings, summary, table
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.cli import app
 from polyclinic.config.callables import GIVEN
 from polyclinic.config.coordinator_file import CoordinatorFile
 from polyclinic.config.node_file import NodeFile
 from polyclinic.config.study import Study
-from polyclinic.data.tasks import DIVISOR
-from polyclinic.engine.study import TABLES
 from polyclinic.federation.method import Method, Stage
-from polyclinic.federation.server import SiteInfo
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, parameters
+from polyclinic.runs import SiteInfo
 
 DOCS = Path(__file__).parent
 
@@ -54,8 +53,11 @@ def configuration() -> Iterator[str]:
     yield "`polyclinic config STUDY` prints a study with every default filled in. A key that does"
     yield "not exist, or that would have no effect, is an error. Beside the `name` of a method,"
     yield "network or finishing step stand its own settings ([methods](methods.md),"
-    yield "[networks](choices.md)), beside that of a task its `resolution`,"
-    yield f"a multiple of {DIVISOR}."
+    yield "[networks](choices.md)), beside that of a task its `resolution`, a multiple of what the"
+    yield "network needs. A task, network, method, finishing step, metric or loss may also be one"
+    yield "that an installed package offers or, on one machine, code in a file beside the study:"
+    yield '`name = "mine.py:FedMine"`'
+    yield "([Your own method](../tutorials/own-method.md))."
     for title, model in (
         ("A study", Study),
         ("A site's node.toml", NodeFile),
@@ -77,38 +79,43 @@ def methods() -> Iterator[str]:
     yield "Each method is one frozen dataclass; its fields are its settings. What is shared is read"
     yield "from the method itself, with its default settings, one-channel images, two classes, four"
     yield "sites and the network named. Parameters are counted; running statistics are not.\n"
-    for name, method in TABLES.method.items():
+    for name, method in BUILT_IN.method.items():
         yield from _about(name, method)
         yield from _sharing(method)
         yield from settings(method)
     yield '\n## Finishing steps\n\n`then = ["NAME"]` adds one after the last round of any method.'
-    for name, finish in TABLES.finish.items():
+    for name, finish in BUILT_IN.finish.items():
         yield from _about(name, finish, level=3)
         yield from settings(finish)
 
 
 def choices() -> Iterator[str]:
-    """Networks with their settings, tasks, kinds of weak label and metrics."""
-    yield "# Networks, tasks, kinds and metrics\n\n## Networks"
-    for name, network in TABLES.network.items():
+    """Networks with their settings, tasks, kinds of weak label, metrics and losses."""
+    yield "# Networks, tasks, kinds, metrics and losses\n\n## Networks"
+    for name, network in BUILT_IN.network.items():
         with torch.device("meta"):
             size = sum(each.numel() for each in network(channels=1, classes=2).parameters())
         yield f"\n### {name}\n\n{summary(network)}\n"
-        yield f"{size:,} parameters with one channel and two classes.\n"
+        yield f"{size:,} parameters with one channel and two classes. Sides of images must be"
+        yield f"multiples of {getattr(network, 'divisor', 1)}.\n"
         yield from settings(network, GIVEN["network"])
     yield "\n## Tasks\n"
     rows = [
         (name, task.summary, ", ".join(task.classes), ", ".join(task.regions), str(task.channels),
          str(task.resolution))
-        for name, task in TABLES.task.items()
+        for name, task in BUILT_IN.task.items()
     ]  # fmt: skip
     yield from table("task|what|classes, from 0|scored regions|channels|resolution", rows)
     yield "\n## Kinds of weak label\n"
-    rows = [(name, kind.summary, kind.cost) for name, kind in TABLES.kind.items()]
-    yield from table("kind|what is labelled|work for one object", rows)
+    kinds = BUILT_IN.kind.items()
+    rows = [(name, kind.summary, kind.cost, kind.sparsity) for name, kind in kinds]
+    yield from table("kind|what is labelled|work for one object|sparsity", rows)
     yield "\n## Metrics\n"
-    rows = [(name, each.summary, each.better, each.unit) for name, each in TABLES.metric.items()]
+    rows = [(name, each.summary, each.better, each.unit) for name, each in BUILT_IN.metric.items()]
     yield from table("metric|what|better|unit", rows)
+    yield "\n## Losses\n"
+    rows = [(name, loss.summary) for name, loss in BUILT_IN.loss.items()]
+    yield from table("loss|what", rows)
 
 
 def _expanded(entry: Any) -> Any:
@@ -176,7 +183,7 @@ def _network(method: Method) -> tuple[str, Segmenter]:
     sites = tuple(SiteInfo(f"site-{index}", index, "mask", 10) for index in range(4))
     for name in ("unet", "pvt_fpn"):
         try:
-            net = method.adapt(TABLES.network[name](channels=1, classes=2), sites)
+            net = method.adapt(BUILT_IN.network[name](channels=1, classes=2), sites)
             method.shares(net)
         except ValueError:
             continue

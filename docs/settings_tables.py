@@ -14,20 +14,24 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config.callables import settings_model
 from polyclinic.config.printing import literal
 from polyclinic.config.section import Section
-from polyclinic.engine.study import TABLES
 
 NAMES = {
-    "task.name": TABLES.task,
-    "network.name": TABLES.network,
-    "method.name": TABLES.method,
-    "method.then.name": TABLES.finish,
-    "labels": ("mask", *TABLES.kind),
-    "metrics": TABLES.metric,
+    "task.name": BUILT_IN.task,
+    "network.name": BUILT_IN.network,
+    "method.name": BUILT_IN.method,
+    "method.then.name": BUILT_IN.finish,
+    "labels": ("mask", *BUILT_IN.kind),
+    "metrics": BUILT_IN.metric,
+    "training.loss": ("auto", *BUILT_IN.loss),
 }
 """What a key that names something from a table may name."""
+
+NO_KEYS = ("built", "origin")
+"""What a choice has beside the keys of its entry."""
 
 LAST = ("data", "site", "training", "federation", "evaluation", "engine")
 """Sections of a study that follow what is chosen by name."""
@@ -35,17 +39,19 @@ LAST = ("data", "site", "training", "federation", "evaluation", "engine")
 
 def section(model: type[Section], path: str = "", about: str = "") -> Iterator[str]:
     """A table of a section's keys, then the sections in it; `about` says what the section is."""
-    fields = dict(
-        sorted(
+    fields = {
+        name: field
+        for name, field in sorted(
             model.model_fields.items(),
             key=lambda item: LAST.index(item[0]) if item[0] in LAST else -1,
         )
-    )
+        if name not in NO_KEYS and not field.exclude
+    }
     inner = {name: found for name, field in fields.items() if (found := _inner(field))}
     meaning = _meanings(model)
     rows = []
     for name, field in fields.items():
-        if name not in inner and name != "settings":
+        if name not in inner:
             allowed = _allowed(field)
             if name in model.needs:
                 other, wanted = model.needs[name]

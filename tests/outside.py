@@ -6,13 +6,12 @@ CODE = '''
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import nn
 
 from polyclinic.data.tasks import Task
-from polyclinic.evaluation import Metric
+from polyclinic.evaluation import Empty, Metric
 from polyclinic.federation.method import Method, Stage, ignore, silent
 from polyclinic.federation.message import Message
 from polyclinic.federation.weights import Weights
@@ -65,11 +64,14 @@ class Tiny(Segmenter):
         )
 
 
-def difference_of_areas(predicted, true, spacing=1.0):
-    return abs(float(np.sum(predicted)) - float(np.sum(true)))
+def difference_of_areas(pair):
+    predicted, true = pair.pixels
+    return float(abs(predicted - true))
 
 
-AREA = Metric(difference_of_areas, "difference of the areas", "lower", "px")
+AREA = Metric(
+    difference_of_areas, "Area", "difference of the areas", "lower", "px", Empty(0.0, "diagonal")
+)
 
 
 def brier(logits, labels):

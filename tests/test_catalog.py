@@ -3,7 +3,7 @@ from dataclasses import fields
 
 import pytest
 
-from polyclinic.catalog import BUILT_IN, installed, left_out, outside
+from polyclinic.catalog import BUILT_IN, installed, left_out, outside, things_in
 from polyclinic.config import ConfigError, load_study, to_toml
 from tests.outside import CODE, IN_FILE, NAMES, study_text, write_package
 
@@ -209,6 +209,13 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path, name, table, reason):
     (tmp_path / "json.py").write_text("A = 1")
     with pytest.raises(ValueError, match=reason):
         outside(name, table, beside=tmp_path)
+
+
+def test_what_a_file_imports_is_nothing_that_it_offers(tmp_path):
+    (tmp_path / "mine.py").write_text(f"from typing import Any, Literal\n{CODE}")
+    found = {name for _, name, _ in things_in(tmp_path / "mine.py")}
+    assert "FedMine" in found
+    assert not found & {"Any", "Literal", "Method", "Task", "Field", "dataclass"}
 
 
 def test_a_mistake_in_a_file_stands_beside_the_others_of_the_study(tmp_path):

@@ -3,7 +3,6 @@
 import re
 import shlex
 import sys
-import types
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +10,12 @@ import click
 import pytest
 import typer
 
-from polyclinic.catalog import BUILT_IN
+from polyclinic.catalog import BUILT_IN, installed, things_in
 from polyclinic.cli import app, main
 from polyclinic.config import load_study
 from polyclinic.config.coordinator_file import load_coordinator_file
 from polyclinic.config.node_file import load_node_file
-from polyclinic.data.site_files import read_about
-from polyclinic.methods import METHODS
+from polyclinic.data.site_files import read_site_toml
 from tests.data.folders import write_site
 
 ROOT = Path(__file__).parents[1]
@@ -61,13 +59,17 @@ def folder(tmp_path, monkeypatch):
     for part in ("train", "test"):
         write_site(tmp_path / "published" / "east", part=part)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or "").is_relative_to(tmp_path):
+            del sys.modules[name]
 
 
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem
 )
-def test_what_a_page_shows_works(page, folder, monkeypatch, federation):
+def test_what_a_page_shows_works(page, folder, monkeypatch):
     names: dict = {}
     for block in blocks(page):
         file = folder / (block.title or "untitled")
@@ -76,7 +78,7 @@ def test_what_a_page_shows_works(page, folder, monkeypatch, federation):
         if block.language == "toml":
             load(file)
         elif block.language == "python":
-            execute(block, names, monkeypatch, federation)
+            execute(block, names, folder)
         else:
             for line in block.text.splitlines():
                 type_in(shlex.split(line, comments=True), folder, monkeypatch)
@@ -91,34 +93,29 @@ def test_every_fence_says_what_it_is():
 def load(file: Path) -> None:
     """Read a TOML file as the program would, by its name."""
     if file.name == "site.toml":
-        about, wrong = read_about(file)
-        assert not wrong
-        assert any(vars(about).values())
+        told, errors = read_site_toml(file)
+        assert not errors
+        assert any(vars(told).values())
     elif file.name == "node.toml":
         assert load_node_file(file, BUILT_IN.kind).allow
     elif file.name == "coordinator.toml":
         assert load_coordinator_file(file).host
     else:
-        assert load_study(file, [], BUILT_IN).method
+        assert load_study(file, [], installed()).method
 
 
-def execute(block: Block, names: dict, monkeypatch, federation) -> None:
-    """Execute a script, or take up a file of the package or of the tests and use it."""
+def execute(block: Block, names: dict, folder: Path) -> None:
+    """Execute a script, or the tests in a file; other files are there for studies to name."""
     if not block.title:
         exec(block.text, names)
-        return
-    name = block.title.removeprefix("src/").removesuffix(".py").replace("/", ".")
-    module = types.ModuleType(name.removesuffix(".__init__"))
-    if module.__name__ not in sys.modules:  # what exists is not replaced
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(block.text, vars(module))
-    for kind in list(vars(module).values()):
-        if isinstance(kind, type) and kind.__module__ == name:  # a method, shown whole
-            monkeypatch.setitem(METHODS, kind.__name__.lower(), kind)
-            assert federation(rounds=1).run(kind.__name__.lower()).folder.finished
-    for test, function in vars(module).items():
-        if test.startswith("test_"):
-            function(federation)
+    elif block.title.startswith("test_"):
+        exec(block.text, module := {})
+        tests = {name: each for name, each in module.items() if name.startswith("test_")}
+        assert tests
+        for name, test in tests.items():
+            test(folder / name)
+    else:
+        assert list(things_in(folder / block.title))
 
 
 def type_in(words: list[str], folder: Path, monkeypatch) -> None:
@@ -144,10 +141,12 @@ def type_in(words: list[str], folder: Path, monkeypatch) -> None:
             pytest.fail(f"no page should show what no test knows: {shlex.join(words)}")
 
 
-def run(words: list[str], study: Path, overrides: list[str], monkeypatch) -> None:
+def run(words: list[str], study: str, overrides: list[str], monkeypatch) -> None:
     """Run a study the first time that a page does; afterwards see that its changes are allowed."""
-    settings = load_study(study, overrides, BUILT_IN)
-    if not Path("runs").exists():
+    settings = load_study(study, overrides, installed())
+    done = Path(study).with_suffix(".done")
+    if not done.exists():
+        done.touch()
         changes = [*TINY, "data.size=0.1"] if settings.data.source == "synthetic" else TINY
         options = [word for change in changes for word in ("--set", change)]
         polyclinic([*words, *options], monkeypatch)

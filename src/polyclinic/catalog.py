@@ -204,7 +204,8 @@ def _is_network(thing: Any) -> bool:
 
 
 def _is_loss(thing: Any) -> bool:
-    function = callable(thing) and not isinstance(thing, type)
+    form = type(thing).__module__ == "typing"  # such as Literal, which can be called, too
+    function = callable(thing) and not isinstance(thing, type) and not form
     return function and len(_parameters(thing)) > 1 and not _is_network(thing)
 
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from polyclinic.data.drawing import write_drawn_site
+from demo.drawn_sites import write_drawn_site
 
 from polyclinic.catalog import BUILT_IN, installed
 from polyclinic.config import load_study, to_toml

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,19 +41,19 @@ def unseen(
         )
         device = device_of(study.engine.device)
         rows = try_models(run, data, device, iterations=iterations)
-        CONSOLE.print(_table(f"{study.method[0].title}, seed {study.seeds[0]}", data.name, rows))
+        titles = {metric.name: metric.built.title for metric in study.metric}
+        name = f"{study.method[0].title}, seed {study.seeds[0]}"
+        CONSOLE.print(_table(name, data.name, rows, titles))
 
 
-def _table(run: str, site: str, rows: list[UnseenScore]) -> Table:
+def _table(run: str, site: str, rows: list[UnseenScore], titles: Mapping[str, str]) -> Table:
     from statistics import fmean
 
     from rich.table import Table
 
-    from polyclinic.evaluation import METRICS
-
     metrics = list(dict.fromkeys(row.metric for row in rows))
     table = Table(title=f"{run}: models at {site}, mean over cases and regions")
-    for heading in ("model", *(METRICS[metric].title for metric in metrics)):
+    for heading in ("model", *(titles[metric] for metric in metrics)):
         table.add_column(heading)
     for model in dict.fromkeys(row.model for row in rows):
         values = (

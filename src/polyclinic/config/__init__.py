@@ -3,16 +3,15 @@
 from polyclinic.config.callables import describe
 from polyclinic.config.chosen import Choice, Factory, MethodChoice, NetworkChoice
 from polyclinic.config.comparing import changes
+from polyclinic.config.data_settings import DataSettings, SiteSettings
+from polyclinic.config.engine_settings import EngineSettings
 from polyclinic.config.loading import load_study
 from polyclinic.config.mistakes import ConfigError, Mistake
 from polyclinic.config.printing import to_toml
 from polyclinic.config.study import (
     AugmentationSettings,
-    DataSettings,
-    EngineSettings,
     EvaluationSettings,
     FederationSettings,
-    SiteSettings,
     Study,
     TrainingSettings,
 )

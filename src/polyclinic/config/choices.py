@@ -8,10 +8,10 @@ from typing import Any
 from polyclinic.config.callables import GIVEN, completed, settings_model
 from polyclinic.config.checking import addresses, check
 from polyclinic.config.chosen import Choice, Factory, MethodChoice, NetworkChoice, TaskChoice
+from polyclinic.config.data_settings import LabelKind
 from polyclinic.config.mistakes import Mistake, unknown
 from polyclinic.config.printing import literal
 from polyclinic.config.section import AtLeastOne, Section, Title
-from polyclinic.config.study import LabelKind
 from polyclinic.config.tables import Origin, Tables
 from polyclinic.config.titles import default_title, told_apart
 

@@ -15,7 +15,7 @@ class Choice(Section):
     name: str
     """The name in the table."""
     built: Any
-    """What the name stands for, with its settings, which stand beside the name in the file."""
+    """What the name stands for, with the settings that stand beside it in the file."""
     origin: Origin = Origin()
     """Where it comes from."""
 
@@ -51,6 +51,7 @@ class NetworkChoice(Choice):
 
     built: Factory
     pretrained: Path | None = None
+    """A file of weights to start from; not across hospitals."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -65,5 +66,8 @@ class MethodChoice(Choice):
     """
 
     title: str
+    """The method's name in tables and folders; by default made from its names."""
     labels: str | None = None
+    """What every site trains on with this method, in place of its own kind."""
     then: tuple[Choice, ...] = ()
+    """Finishing steps after the last round: names, or tables with settings."""

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from polyclinic.config.checking import check
+from polyclinic.config.data_settings import LabelKind
 from polyclinic.config.loading import read_toml
 from polyclinic.config.mistakes import ConfigError, Mistake
 from polyclinic.config.paths import make_absolute
@@ -22,7 +23,6 @@ from polyclinic.config.section import (
     Section,
     unique,
 )
-from polyclinic.config.study import LabelKind
 from polyclinic.config.tables import Tables, package_name
 
 

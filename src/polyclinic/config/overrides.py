@@ -8,8 +8,8 @@ from typing import Any
 from polyclinic.config.callables import parameters
 from polyclinic.config.checking import addresses
 from polyclinic.config.choices import AROUND_CHOICE, AROUND_METHOD
+from polyclinic.config.data_settings import SiteSettings
 from polyclinic.config.mistakes import Mistake, nearest
-from polyclinic.config.study import SiteSettings
 from polyclinic.config.tables import Tables
 
 LISTS = ("site", "method", "then")

@@ -1,94 +1,21 @@
 """The settings of a study: one frozen model for each section of its TOML file."""
 
-import math
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from polyclinic.config.chosen import Choice, MethodChoice, NetworkChoice, TaskChoice
+from polyclinic.config.data_settings import DataSettings, SiteSettings
+from polyclinic.config.engine_settings import EngineSettings
 from polyclinic.config.section import (
     AtLeastOne,
     Count,
-    Device,
     FolderName,
     Positive,
     Section,
-    Share,
     known_in,
     unique,
 )
-
-
-def _three(split: Any) -> Any:
-    if isinstance(split, list | tuple) and len(split) != 3:
-        raise ValueError("must be three shares: train, val, test")
-    return tuple(split) if isinstance(split, list) else split
-
-
-LabelKind = Annotated[str, known_in("kind", "mask")]
-"""What sites train on: full masks or a kind of weak label."""
-
-
-class DataSettings(Section):
-    """Where the cases come from and how they are divided by patient."""
-
-    needs: ClassVar = {"size": ("source", "synthetic")}
-
-    source: str = "synthetic"
-    """`synthetic`, or a folder that holds one folder per site, relative to the study's file."""
-    seed: Count = 0
-    """Seed of synthetic patients, of splits and of weak labels made from masks."""
-    size: Positive = 1.0
-    """Factor on the number of synthetic patients."""
-    split: Annotated[tuple[Share, Share, Share], BeforeValidator(_three)] = (0.7, 0.1, 0.2)
-    """Shares of train, val and test, for sites that come without a split of their own."""
-    folds: Count = 0
-    """Number of folds for cross-validation in place of `split`; 0 is off."""
-    fold: Count = 0
-    """The fold that is the test set."""
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder that holds one folder per site; None for synthetic sites."""
-        return None if self.source == "synthetic" else Path(self.source)
-
-    @field_validator("split")
-    @classmethod
-    def _sums_to_one(cls, split: tuple[float, ...]) -> tuple[float, ...]:
-        if not math.isclose(sum(split), 1, abs_tol=1e-6):
-            raise ValueError(f"must sum to 1 (train, val, test), not {sum(split):g}")
-        if split[0] == 0:
-            raise ValueError("leaves nothing to train on: the first share must be above 0")
-        return split
-
-    @field_validator("folds")
-    @classmethod
-    def _two_folds_or_none(cls, folds: int) -> int:
-        if folds == 1:
-            raise ValueError("must be 0 (off) or at least 2")
-        return folds
-
-    @field_validator("fold")
-    @classmethod
-    def _one_of_the_folds(cls, fold: int, info: ValidationInfo) -> int:
-        folds = info.data.get("folds", math.inf)
-        if folds == 0 and fold > 0:
-            raise ValueError("has no effect with folds = 0")
-        if 0 < folds <= fold:
-            raise ValueError(f"must be below folds, so one of 0 to {folds - 1}")
-        return fold
-
-
-class SiteSettings(Section):
-    """One site: where its cases lie, if not in the common folder, and what it trains on."""
-
-    name: FolderName
-    """The site's name; without `folder`, the folder of that name in the source."""
-    folder: Path | None = None
-    """The site's own folder, where it is not in the source."""
-    labels: LabelKind | None = None
-    """What the site trains on; by default what its site.toml says, else full masks."""
 
 
 class AugmentationSettings(Section):
@@ -200,42 +127,6 @@ class EvaluationSettings(Section):
     @classmethod
     def _each_once(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
         return unique(metrics)
-
-
-class EngineSettings(Section):
-    """What carries the messages; threads = 0 divides all cores among the workers.
-
-    With Flower each site has its own device and threads; a stage takes at most `deadline` seconds,
-    a site that cannot be reached is waited for `patience` seconds once the others have answered,
-    the study stops where less than the `quorum`'s share of the sites answers, and at most so many
-    sites as `at_once` says work at the same time, for machines and lines that cannot bear them all.
-    """
-
-    needs: ClassVar = {
-        **dict.fromkeys(("workers", "threads", "device"), ("name", "local")),
-        **dict.fromkeys(
-            ("encoding", "quorum", "deadline", "patience", "at_once"), ("name", "flower")
-        ),
-    }
-
-    name: Literal["local", "flower"] = "local"
-    """`local` runs all sites on this machine, `flower` each on its own."""
-    workers: AtLeastOne = 1
-    """Processes that the sites are divided among; more than one means CPU only."""
-    threads: Count = 0
-    """Threads of torch in each process; 0 divides all cores among the workers."""
-    device: Device = "auto"
-    """`auto` is CUDA where there is one, else the CPU."""
-    encoding: Literal["float32", "float16", "bfloat16", "difference"] = "float32"
-    """How weights travel; all but float32 are smaller and lose precision."""
-    quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of the sites that must answer a stage; with fewer the study stops."""
-    deadline: Positive = 14400.0
-    """Seconds that a stage may take."""
-    patience: Positive = 180.0
-    """Seconds to wait for an unreachable site once all others have answered."""
-    at_once: AtLeastOne | None = None
-    """How many sites may work at the same time; by default all."""
 
 
 class Conditions(Section):

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from polyclinic.engine.flower.hosting import refuse_impossible
-from polyclinic.engine.flower.payload import Payload
 
 from polyclinic.catalog import BUILT_IN, installed
 from polyclinic.config import EngineSettings, load_study, to_toml
 from polyclinic.engine.flower.coordinator import across_hospitals
-from polyclinic.engine.flower.protocol import Hello
+from polyclinic.engine.flower.engine import refuse_impossible
+from polyclinic.engine.flower.protocol import GreetingRequest, requesting
 from polyclinic.engine.flower.site_service import SiteService
+from polyclinic.engine.flower.wire import Payload, header_of
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.federation.weights import Weights
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.runs import RunError, RunFolder
-from tests.engine.flower.grid import InProcessGrid
 from tests.engine.flower.hospitals import Hospitals
+from tests.engine.flower.in_process import InProcessLink
 from tests.federations import equal
 from tests.outside import CODE, IN_FILE, NAMES, study_text
 
@@ -58,15 +58,15 @@ def services(hospitals, extra):
 
 
 def refusal(service, study):
-    hello = Hello(study=to_toml(study), run="")
-    return service.answer(Payload({"ask": hello.model_dump(mode="json")})).about["refused"]
+    request = GreetingRequest(study=to_toml(study), run="")
+    return header_of(service.respond(Payload(requesting(request)).to_bytes()))["refused"]
 
 
 def test_a_method_that_only_a_test_has_is_the_same_across_hospitals(tmp_path):
     hospitals = Hospitals(tmp_path, sites=2, tables=replace(BUILT_IN, method={"slow": Slow}))
     study = hospitals.study("slow")
     local = RunFolder(hospitals.run_locally(study))
-    hospitals.run_with(InProcessGrid.of(hospitals.services()), study)
+    hospitals.run_with(InProcessLink.of(hospitals.services()), study)
     remote = RunFolder(hospitals.run_folder(study))
     first, second = (load_tensors(run.weights_path("server"))[0] for run in (local, remote))
     assert equal(first, second)
@@ -75,8 +75,8 @@ def test_a_method_that_only_a_test_has_is_the_same_across_hospitals(tmp_path):
 @pytest.mark.usefixtures("package")
 def test_a_study_made_of_a_package_runs_at_sites_that_allow_it(hospitals):
     study = study_of(hospitals, NAMES)
-    grid = InProcessGrid.of(services(hospitals, ALLOWED))
-    hospitals.run_with(grid, study)
+    link = InProcessLink.of(services(hospitals, ALLOWED))
+    hospitals.run_with(link, study)
     folder = RunFolder(hospitals.run_folder(study))
     assert folder.finished
     assert {score.metric for score in folder.scores("test")} == {"dice", "area"}
@@ -89,9 +89,9 @@ def test_a_study_made_of_a_package_runs_at_sites_that_allow_it(hospitals):
 @pytest.mark.usefixtures("package")
 def test_a_site_that_does_not_allow_the_package_says_so(hospitals):
     study = study_of(hospitals, NAMES)
-    grid = InProcessGrid.of(services(hospitals, ""))
+    link = InProcessLink.of(services(hospitals, ""))
     with pytest.raises(RunError, match=r"fed-mine 1\.2, whose code does not run here.*packages"):
-        hospitals.run_with(grid, study)
+        hospitals.run_with(link, study)
 
 
 @pytest.mark.usefixtures("package")
@@ -99,9 +99,9 @@ def test_a_site_with_another_version_of_the_package_is_told(hospitals):
     study = study_of(hospitals, NAMES)
     (about,) = (hospitals.folder / "packages").glob("*.dist-info/METADATA")
     about.write_text(about.read_text().replace("Version: 1.2", "Version: 1.3"))
-    grid = InProcessGrid.of(services(hospitals, ALLOWED))
+    link = InProcessLink.of(services(hospitals, ALLOWED))
     with pytest.raises(RunError, match=r"it runs fed-mine 1\.3, and the coordinator 1\.2"):
-        hospitals.run_with(grid, study)
+        hospitals.run_with(link, study)
 
 
 def test_a_file_is_refused_by_the_coordinator_and_by_every_site(hospitals, forgotten):

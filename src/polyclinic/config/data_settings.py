@@ -1,0 +1,80 @@
+"""Settings of the data: where the cases of the sites come from, and what sites train on."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, ValidationInfo, field_validator
+
+from polyclinic.config.section import Count, FolderName, Positive, Section, Share, known_in
+
+
+def _three(split: Any) -> Any:
+    if isinstance(split, list | tuple) and len(split) != 3:
+        raise ValueError("must be three shares: train, val, test")
+    return tuple(split) if isinstance(split, list) else split
+
+
+LabelKind = Annotated[str, known_in("kind", "mask")]
+"""What sites train on: full masks or a kind of weak label."""
+
+
+class DataSettings(Section):
+    """Where the cases come from and how they are divided by patient."""
+
+    needs: ClassVar = {"size": ("source", "synthetic")}
+
+    source: str = "synthetic"
+    """`synthetic`, or a folder that holds one folder per site, relative to the study's file."""
+    seed: Count = 0
+    """Seed of synthetic patients, of splits and of weak labels made from masks."""
+    size: Positive = 1.0
+    """Factor on the number of synthetic patients."""
+    split: Annotated[tuple[Share, Share, Share], BeforeValidator(_three)] = (0.7, 0.1, 0.2)
+    """Shares of train, val and test, for sites that come without a split of their own."""
+    folds: Count = 0
+    """Number of folds for cross-validation in place of `split`; 0 is off."""
+    fold: Count = 0
+    """The fold that is the test set."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that holds one folder per site; None for synthetic sites."""
+        return None if self.source == "synthetic" else Path(self.source)
+
+    @field_validator("split")
+    @classmethod
+    def _sums_to_one(cls, split: tuple[float, ...]) -> tuple[float, ...]:
+        if not math.isclose(sum(split), 1, abs_tol=1e-6):
+            raise ValueError(f"must sum to 1 (train, val, test), not {sum(split):g}")
+        if split[0] == 0:
+            raise ValueError("leaves nothing to train on: the first share must be above 0")
+        return split
+
+    @field_validator("folds")
+    @classmethod
+    def _two_folds_or_none(cls, folds: int) -> int:
+        if folds == 1:
+            raise ValueError("must be 0 (off) or at least 2")
+        return folds
+
+    @field_validator("fold")
+    @classmethod
+    def _one_of_the_folds(cls, fold: int, info: ValidationInfo) -> int:
+        folds = info.data.get("folds", math.inf)
+        if folds == 0 and fold > 0:
+            raise ValueError("has no effect with folds = 0")
+        if 0 < folds <= fold:
+            raise ValueError(f"must be below folds, so one of 0 to {folds - 1}")
+        return fold
+
+
+class SiteSettings(Section):
+    """One site: where its cases lie, if not in the common folder, and what it trains on."""
+
+    name: FolderName
+    """The site's name; without `folder`, the folder of that name in the source."""
+    folder: Path | None = None
+    """The site's own folder, where it is not in the source."""
+    labels: LabelKind | None = None
+    """What the site trains on; by default what its site.toml says, else full masks."""

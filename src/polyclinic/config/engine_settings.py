@@ -1,0 +1,43 @@
+"""Settings of the engine: what carries the messages, on one machine or across hospitals."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from polyclinic.config.section import AtLeastOne, Count, Device, Positive, Section
+
+
+class EngineSettings(Section):
+    """What carries the messages; threads = 0 divides all cores among the workers.
+
+    With Flower each site has its own device and threads; a stage takes at most `deadline` seconds,
+    a site that cannot be reached is waited for `patience` seconds once the others have answered,
+    the study stops where less than the `quorum`'s share of the sites answers, and at most so many
+    sites as `at_once` says work at the same time, for machines and lines that cannot bear them all.
+    """
+
+    needs: ClassVar = {
+        **dict.fromkeys(("workers", "threads", "device"), ("name", "local")),
+        **dict.fromkeys(
+            ("encoding", "quorum", "deadline", "patience", "at_once"), ("name", "flower")
+        ),
+    }
+
+    name: Literal["local", "flower"] = "local"
+    """`local` runs all sites on this machine, `flower` each on its own."""
+    workers: AtLeastOne = 1
+    """Processes that the sites are divided among; more than one means CPU only."""
+    threads: Count = 0
+    """Threads of torch in each process; 0 divides all cores among the workers."""
+    device: Device = "auto"
+    """`auto` is CUDA where there is one, else the CPU."""
+    encoding: Literal["float32", "float16", "bfloat16", "difference"] = "float32"
+    """How weights travel; all but float32 are smaller and lose precision."""
+    quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of the sites that must answer a stage; with fewer the study stops."""
+    deadline: Positive = 14400.0
+    """Seconds that a stage may take."""
+    patience: Positive = 180.0
+    """Seconds to wait for an unreachable site once all others have answered."""
+    at_once: AtLeastOne | None = None
+    """How many sites may work at the same time; by default all."""
