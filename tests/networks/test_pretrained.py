@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -178,3 +181,20 @@ def test_a_missing_file_is_told_with_its_neighbour(tmp_path, small, ending):
         load_pretrained(small, tmp_path / f"pvt_v2_bo.{ending}")
     with pytest.raises(PretrainedError, match=rf"no file of weights .*a.{ending}$"):
         load_pretrained(small, tmp_path / "elsewhere" / f"a.{ending}")
+
+
+@pytest.mark.parametrize(
+    ("network", "pattern", "tensors"),
+    [(ResNetFPN, "resnet18-*", 100), (PVTFPN, "pvt_v2_b0-*", 192)],
+)
+def test_published_weights_fill_the_whole_encoder(network, pattern, tensors):
+    if not os.environ.get("POLYCLINIC_WEIGHTS"):
+        pytest.skip("POLYCLINIC_WEIGHTS names no folder of weights")
+    (file,) = Path(os.environ["POLYCLINIC_WEIGHTS"]).glob(pattern)
+    match = load_pretrained(network(channels=3, classes=2), file)
+    assert (match.place, len(match.loaded), match.missing, match.shapes) == (
+        "encoder",
+        tensors,
+        (),
+        (),
+    )
