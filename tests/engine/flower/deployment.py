@@ -70,7 +70,8 @@ class Federation:
     def start_site(self, name: str, *, tampered: bool = False) -> None:
         file = self.deployment.site(name) / "node.toml"
         program = PROGRAM if tampered else (POLYCLINIC,)
-        path = {"PYTHONPATH": str(PROJECT)} if tampered else {}
+        folders = filter(None, (str(PROJECT), os.environ.get("PYTHONPATH")))
+        path = {"PYTHONPATH": os.pathsep.join(folders)} if tampered else {}
         self._start(name, (*program, "site", str(file)), {**os.environ, **path})
 
     def add_folder(self, folder: str, like: str, *, site: str, own_key: bool = True) -> Path:
