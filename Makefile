@@ -49,4 +49,7 @@ docs: install ## the documentation as a site, in site/; a broken link is an erro
 bench: install ## every speed ratio of docs/benchmarks.md, measured anew
 	$(BIN)/python -m bench
 
-.PHONY: help install demo test test-slow test-federation federation check format docs bench
+method-costs: install ## what each method costs beside FedAvg, measured anew into methods/costs.json
+	$(BIN)/python -m bench.method_costs
+
+.PHONY: help install demo test test-slow test-federation federation check format docs bench method-costs

@@ -23,10 +23,19 @@ from polyclinic.data.tasks import DIVISOR
 from polyclinic.engine.study import TABLES
 from polyclinic.federation.method import Method, Stage
 from polyclinic.federation.server import SiteInfo
+from polyclinic.methods.costs import cost_lines, measured_costs
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, parameters
 
 DOCS = Path(__file__).parent
+COSTS_EXPLAINED = (
+    "What travels and what it costs was measured in the third of three rounds, on three small",
+    "synthetic sites with one pass over their images a round, and is given over FedAvg's on the",
+    "same network, of default size: bytes down and up, steps of the optimizer and images trained",
+    "on of all sites in a round; what a site keeps, and the server's weights and memory, over the",
+    "size of the model. Second models that learn or teach within a step show in none of these.",
+    "Finishing steps were measured behind FedBN. `make method-costs` measures anew.\n",
+)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -77,13 +86,16 @@ def methods() -> Iterator[str]:
     yield "Each method is one frozen dataclass; its fields are its settings. What is shared is read"
     yield "from the method itself, with its default settings, one-channel images, two classes, four"
     yield "sites and the network named. Parameters are counted; running statistics are not.\n"
+    yield from COSTS_EXPLAINED
     for name, method in TABLES.method.items():
         yield from _about(name, method)
         yield from _sharing(method)
+        yield from _costs(name)
         yield from settings(method)
     yield '\n## Finishing steps\n\n`then = ["NAME"]` adds one after the last round of any method.'
     for name, finish in TABLES.finish.items():
         yield from _about(name, finish, level=3)
+        yield from _costs(name)
         yield from settings(finish)
 
 
@@ -126,7 +138,7 @@ def _about(name: str, thing: type, *, level: int = 2) -> Iterator[str]:
     title = getattr(thing, "title", "") or thing.__name__
     module = inspect.getmodule(thing)
     yield f"\n{'#' * level} {title}\n\n`{name}`. {summary(thing)}\n"
-    yield f"*{(inspect.getdoc(module) or '').splitlines()[0]}*\n"
+    yield f"*{summary(module)}*\n"
     file = f"methods/{module.__name__.rpartition('.')[2]}.py" if module else ""
     for page in sorted((DOCS / "methods").glob("*.md")):
         if f"`{file}`" in page.read_text():
@@ -159,7 +171,14 @@ def _sharing(kind: type[Method]) -> Iterator[str]:
     stages = {"before the rounds": method.before(), "each round": method.each_round(),
               "after the last": (method.finalizing(), *method.after())}  # fmt: skip
     told = (f"{when} {', '.join(map(_stage, each))}" for when, each in stages.items() if each)
-    yield f"- Stages: {'; '.join(told)}.\n"
+    yield f"- Stages: {'; '.join(told)}."
+
+
+def _costs(name: str) -> Iterator[str]:
+    """What was measured of a method or finishing step."""
+    cost = measured_costs()[name]
+    yield from (f"- {line[0].upper()}{line[1:]}." for line in cost_lines(cost))
+    yield ""
 
 
 def _counted(part: str, private: int, whole: int) -> str:
