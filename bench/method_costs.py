@@ -1,4 +1,4 @@
-"""`python -m bench.method_costs`: measure what each method costs beside FedAvg, into costs.json.
+"""`python -m bench.method_costs [names]`: measure what methods cost beside FedAvg, into costs.json.
 
 Each method runs three rounds on three synthetic sites, with networks as they are by default and
 one pass over a site's images a round; the last round is measured, when what begins late has begun.
@@ -7,6 +7,7 @@ one pass over a site's images a round; the last round is measured, when what beg
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,7 +32,7 @@ from polyclinic.engine.study import carry_out
 from polyclinic.engine.tensors import group, load_tensors
 from polyclinic.methods import FINISHING_STEPS, METHODS
 from polyclinic.methods.costs import COSTS, FILE, Cost, Exchange
-from polyclinic.runs import RoundLine
+from polyclinic.runs import RoundLine, SiteInfo
 
 ROUNDS = 3
 STUDY = """
@@ -118,9 +119,11 @@ def cost_of(name: str) -> Cost:
 
 def network_of(method: str) -> str:
     """The first of these networks that the method works with."""
+    sites = tuple(SiteInfo(f"site-{index}", index, "mask", 10) for index in range(3))
     for name in ("unet", "pvt_fpn"):
+        built = METHODS[method]()
         try:
-            METHODS[method]().shares(BUILT_IN.network[name](channels=1, classes=2))
+            built.shares(built.adapt(BUILT_IN.network[name](channels=1, classes=2), sites))
         except ValueError:
             continue
         return name
@@ -184,11 +187,13 @@ def look_at_kept(run: Run, sites: LocalSites, found: Measured) -> None:
 
 
 def main() -> None:
-    costs = {}
-    for name in (*METHODS, *FINISHING_STEPS):
+    """Measure all, or those named; the file is written after each."""
+    costs = COSTS.validate_json(FILE.read_bytes()) if FILE.exists() else {}
+    for name in sys.argv[1:] or (*METHODS, *FINISHING_STEPS):
         costs[name] = cost_of(name)
+        known = {each: costs[each] for each in (*METHODS, *FINISHING_STEPS) if each in costs}
+        FILE.write_bytes(COSTS.dump_json(known, indent=1, exclude_defaults=True) + b"\n")
         print(name, flush=True)
-    FILE.write_bytes(COSTS.dump_json(costs, indent=1, exclude_defaults=True) + b"\n")
 
 
 if __name__ == "__main__":
