@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,8 @@ from polyclinic.engine.study import carry_out
 from polyclinic.engine.tensors import group, load_tensors
 from polyclinic.methods import FINISHING_STEPS, METHODS
 from polyclinic.methods.costs import COSTS, FILE, Cost, Exchange
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.parts import Names, parameters
 from polyclinic.runs import RoundLine, SiteInfo
 
 ROUNDS = 3
@@ -69,7 +71,7 @@ class Measured:
     site: float = 0.0
     server: float = 0.0
     model: float = 0.0
-    stays: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
 
     def exchange(self, number: int, base: Measured, but: frozenset[str] = frozenset()) -> Exchange:
         """The stages of a round, but some, over FedAvg's last round."""
@@ -111,7 +113,7 @@ def cost_of(name: str) -> Cost:
         before=found.exchange(0, base),
         round=found.exchange(ROUNDS, base),
         after=found.exchange(ROUNDS + 1, base),
-        stays=found.stays,
+        keeps=found.keeps,
         site_keeps=rounded(found.site / base.model),
         server_keeps=rounded(found.server / base.model),
     )
@@ -173,17 +175,30 @@ def watch(sites: LocalSites, found: Measured) -> None:
 
 
 def look_at_kept(run: Run, sites: LocalSites, found: Measured) -> None:
-    """What stays at sites, and the bytes of their states (a mean) and of the server's."""
+    """What sites keep, and the bytes of their states (a mean) and of the server's."""
     states = StateFolder(run.folder.path / "checkpoint" / "sites")
     kept = [load_tensors(states.file(info.name, ROUNDS))[0] for info in sites.trained]
     server = load_tensors(Checkpoint(run.folder.path / "checkpoint").file(ROUNDS))[0]
-    net, shared = sites.runner.net, sites.runner.shared
-    private = {part for part, names in net.parts().items() if names - shared}
     memory = {name.partition("/")[0] for name in group(kept[0], "memory")}
-    found.stays = (*sorted(private), *(f"memory {name}" for name in sorted(memory)))
+    parts = kept_parts(sites.runner.net, sites.runner.kept)
+    found.keeps = (*parts, *(f"memory {name}" for name in sorted(memory)))
     found.site = sum(each.nbytes for state in kept for each in state.values()) / len(kept)
     found.server = sum(each.nbytes for each in server.values())
     found.model = sum(each.nbytes for each in group(server, "weights").values())
+
+
+def kept_parts(net: Segmenter, kept: Names) -> Iterator[str]:
+    """The parts of a network of which a site keeps all parameters, and those of which some."""
+    learned = parameters(net)
+    parts = {part: names for part, names in sorted(net.parts().items()) if names & kept}
+    whole = [part for part, names in parts.items() if (names & learned or names) <= kept]
+    if "norms" in whole and parts["norms"] <= frozenset().union(
+        *(parts[part] for part in whole if part != "norms")
+    ):
+        whole.remove("norms")  # they lie within the others
+    covered = frozenset().union(*(parts[part] for part in whole))
+    yield from whole
+    yield from (f"some of {part}" for part, names in parts.items() if (names & kept) - covered)
 
 
 def main() -> None:

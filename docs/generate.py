@@ -29,12 +29,12 @@ from polyclinic.networks.parts import Names, parameters
 
 DOCS = Path(__file__).parent
 COSTS_EXPLAINED = (
-    "What travels and what it costs was measured in the third of three rounds, on three small",
-    "synthetic sites with one pass over their images a round, and is given over FedAvg's on the",
-    "same network, of default size: bytes down and up, steps of the optimizer and images trained",
-    "on of all sites in a round; what a site keeps, and the server's weights and memory, over the",
-    "size of the model. Second models that learn or teach within a step show in none of these.",
-    "Finishing steps were measured behind FedBN. `make method-costs` measures anew.\n",
+    "Costs were measured in the third of three rounds, on three small synthetic sites with one",
+    "pass over the images a round and networks of default size. They are multiples of FedAvg's on",
+    "the same network: bytes down and up, optimizer steps and images trained on, summed over",
+    "sites; and what is kept, in sizes of the model. A second model that learns or teaches within",
+    "the same step does not show. What grows with the number of sites or rounds is given for",
+    "three. Finishing steps were measured behind FedBN. `make method-costs` measures all anew.\n",
 )
 
 

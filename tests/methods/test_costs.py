@@ -35,7 +35,7 @@ def test_known_ratios_come_out():
 
 def test_a_cost_in_words_names_what_travels_and_what_is_kept():
     each = Exchange(receives=("head",), sends=("head",), down=0.5, up=0.0001, steps=1, images=2)
-    told = cost_lines(Cost(network="unet", round=each, stays=("encoder",), site_keeps=0.5))
+    told = cost_lines(Cost(network="unet", round=each, keeps=("encoder",), site_keeps=0.5))
     assert told == [
         "each round: down 0.5× (head), up < 0.001× (head), steps 1×, images trained on 2×",
         "kept between rounds: at a site 0.5× (encoder), at the server 0×",

@@ -30,7 +30,7 @@ class Exchange(BaseModel):
 class Cost(BaseModel):
     """What a method took before the rounds, in the last one and after it, and what is kept.
 
-    `stays` names the parts that are wholly or partly private, and what else a site remembers.
+    `keeps` names what a site needs again at its next visit: parts of the network, and memory.
     `site_keeps` is a site's state between rounds, `server_keeps` the server's weights and memory,
     both over the size of FedAvg's model. A finishing step has only what comes after.
     """
@@ -41,7 +41,7 @@ class Cost(BaseModel):
     before: Exchange = Exchange()
     round: Exchange = Exchange()
     after: Exchange = Exchange()
-    stays: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
     site_keeps: float = 0.0
     server_keeps: float = 0.0
 
@@ -65,7 +65,7 @@ def cost_lines(cost: Cost) -> list[str]:
     lines = [f"{when}: {_exchange(each)}" for when, each in told.items() if each != Exchange()]
     if cost.round != Exchange():
         lines.append(
-            f"kept between rounds: at a site {_times(cost.site_keeps)}{_listed(cost.stays)}, "
+            f"kept between rounds: at a site {_times(cost.site_keeps)}{_listed(cost.keeps)}, "
             f"at the server {_times(cost.server_keeps)}"
         )
     return lines
