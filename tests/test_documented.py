@@ -17,7 +17,7 @@ from polyclinic.config import load_study
 from polyclinic.config.coordinator_file import load_coordinator_file
 from polyclinic.config.node_file import load_node_file
 from polyclinic.data.site_files import read_about
-from polyclinic.methods import FINISHING_STEPS, METHODS
+from polyclinic.methods import METHODS
 from tests.data.folders import write_site
 
 ROOT = Path(__file__).parents[1]
@@ -88,13 +88,6 @@ def test_every_fence_says_what_it_is():
         assert all(openings), f"{page} has a fence without a language; plain text is ```text"
 
 
-def test_every_method_and_finishing_step_is_on_the_page_for_choosing_one():
-    page = (ROOT / "docs/methods.md").read_text()
-    tables = "\n".join(line.split("|")[1] for line in page.splitlines() if line.startswith("|"))
-    shown = {*re.findall(r"`([\w-]+)`", tables), *re.findall(r'then = \["(\w+)"\]', tables)}
-    assert shown == {*METHODS, *FINISHING_STEPS}
-
-
 def load(file: Path) -> None:
     """Read a TOML file as the program would, by its name."""
     if file.name == "site.toml":
@@ -145,8 +138,6 @@ def type_in(words: list[str], folder: Path, monkeypatch) -> None:
             assert (ROOT / file).exists() or (folder / file).exists()
         case [".venv/bin/python", "-m", "bench", *modules]:
             assert all((ROOT / "bench" / f"{name}.py").exists() for name in modules)
-        case [".venv/bin/python", "-m", "bench.method_costs", *names]:
-            assert {*names} <= {*METHODS, *FINISHING_STEPS}
         case ["pip", *_, "polyclinic[flower]"] | ["git" | "source" | "systemctl", *_] | []:
             pass
         case _:

@@ -1,4 +1,7 @@
-"""The costs that listing and reference tell are those of the methods as they are."""
+"""What listing, reference and pages tell of methods: all of them, as they are."""
+
+import re
+from pathlib import Path
 
 import pytest
 from bench.method_costs import cost_of
@@ -46,3 +49,10 @@ def test_a_cost_in_words_names_what_travels_and_what_is_kept():
 def test_every_setting_says_what_it_means(name):
     thing = METHODS.get(name) or FINISHING_STEPS[name]
     assert [each.name for each in settings_of(thing) if not each.meaning] == []
+
+
+def test_the_page_for_choosing_a_method_lists_them_all():
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
+    tables = "\n".join(line.split("|")[1] for line in page.splitlines() if line.startswith("|"))
+    shown = {*re.findall(r"`([\w-]+)`", tables), *re.findall(r'then = \["(\w+)"\]', tables)}
+    assert shown == {*METHODS, *FINISHING_STEPS}
