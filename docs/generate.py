@@ -83,19 +83,17 @@ def commands() -> Iterator[str]:
 def methods() -> Iterator[str]:
     """Every method and finishing step: what it is, what it shares, what can be set."""
     yield "# Methods and their settings\n"
+    yield from COSTS_EXPLAINED
     yield "Each method is one frozen dataclass; its fields are its settings. What is shared is read"
     yield "from the method itself, with its default settings, one-channel images, two classes, four"
     yield "sites and the network named. Parameters are counted; running statistics are not.\n"
-    yield from COSTS_EXPLAINED
     for name, method in TABLES.method.items():
         yield from _about(name, method)
         yield from _sharing(method)
-        yield from _costs(name)
         yield from settings(method)
     yield '\n## Finishing steps\n\n`then = ["NAME"]` adds one after the last round of any method.'
     for name, finish in TABLES.finish.items():
         yield from _about(name, finish, level=3)
-        yield from _costs(name)
         yield from settings(finish)
 
 
@@ -144,6 +142,7 @@ def _about(name: str, thing: type, *, level: int = 2) -> Iterator[str]:
         if f"`{file}`" in page.read_text():
             heading = page.read_text().partition("\n")[0].lstrip("# ")
             yield f"Sources, choices and tests: [{heading}](../methods/{page.name}).\n"
+    yield from (f"- {line[0].upper()}{line[1:]}." for line in cost_lines(measured_costs()[name]))
 
 
 def _sharing(kind: type[Method]) -> Iterator[str]:
@@ -172,13 +171,6 @@ def _sharing(kind: type[Method]) -> Iterator[str]:
               "after the last": (method.finalizing(), *method.after())}  # fmt: skip
     told = (f"{when} {', '.join(map(_stage, each))}" for when, each in stages.items() if each)
     yield f"- Stages: {'; '.join(told)}."
-
-
-def _costs(name: str) -> Iterator[str]:
-    """What was measured of a method or finishing step."""
-    cost = measured_costs()[name]
-    yield from (f"- {line[0].upper()}{line[1:]}." for line in cost_lines(cost))
-    yield ""
 
 
 def _counted(part: str, private: int, whole: int) -> str:
