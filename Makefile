@@ -43,6 +43,10 @@ format: install ## format the code and mend what ruff can
 docs: install ## the documentation as a site, in site/; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
+.PHONY: method-costs
+method-costs: install ## what each method costs beside FedAvg, measured anew into methods/costs.json
+	$(BIN)/python -m bench.method_costs
+
 bench: install ## every speed ratio of docs/benchmarks.md, measured anew
 	$(BIN)/python -m bench
 

@@ -21,11 +21,20 @@ from polyclinic.config.coordinator_file import CoordinatorFile
 from polyclinic.config.node_file import NodeFile
 from polyclinic.config.study import Study
 from polyclinic.federation.method import Method, Stage
+from polyclinic.methods.costs import cost_lines, measured_costs
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, parameters
 from polyclinic.runs import SiteInfo
 
 DOCS = Path(__file__).parent
+COSTS_EXPLAINED = (
+    "Costs were measured in the third of three rounds, on three small synthetic sites with one",
+    "pass over the images a round and networks of default size. They are multiples of FedAvg's on",
+    "the same network: bytes down and up, optimizer steps and images trained on, summed over",
+    "sites; and what is kept, in sizes of the model. A second model that learns or teaches within",
+    "the same step does not show. What grows with the number of sites or rounds is given for",
+    "three. Finishing steps were measured behind FedBN. `make method-costs` measures all anew.\n",
+)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -76,6 +85,7 @@ def commands() -> Iterator[str]:
 def methods() -> Iterator[str]:
     """Every method and finishing step: what it is, what it shares, what can be set."""
     yield "# Methods and their settings\n"
+    yield from COSTS_EXPLAINED
     yield "Each method is one frozen dataclass; its fields are its settings. What is shared is read"
     yield "from the method itself, with its default settings, one-channel images, two classes, four"
     yield "sites and the network named. Parameters are counted; running statistics are not.\n"
@@ -133,12 +143,13 @@ def _about(name: str, thing: type, *, level: int = 2) -> Iterator[str]:
     title = getattr(thing, "title", "") or thing.__name__
     module = inspect.getmodule(thing)
     yield f"\n{'#' * level} {title}\n\n`{name}`. {summary(thing)}\n"
-    yield f"*{(inspect.getdoc(module) or '').splitlines()[0]}*\n"
+    yield f"*{summary(module)}*\n"
     file = f"methods/{module.__name__.rpartition('.')[2]}.py" if module else ""
     for page in sorted((DOCS / "methods").glob("*.md")):
         if f"`{file}`" in page.read_text():
             heading = page.read_text().partition("\n")[0].lstrip("# ")
             yield f"Sources, choices and tests: [{heading}](../methods/{page.name}).\n"
+    yield from (f"- {line[0].upper()}{line[1:]}." for line in cost_lines(measured_costs()[name]))
 
 
 def _sharing(kind: type[Method]) -> Iterator[str]:
@@ -166,7 +177,7 @@ def _sharing(kind: type[Method]) -> Iterator[str]:
     stages = {"before the rounds": method.before(), "each round": method.each_round(),
               "after the last": (method.finalizing(), *method.after())}  # fmt: skip
     told = (f"{when} {', '.join(map(_stage, each))}" for when, each in stages.items() if each)
-    yield f"- Stages: {'; '.join(told)}.\n"
+    yield f"- Stages: {'; '.join(told)}."
 
 
 def _counted(part: str, private: int, whole: int) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
-import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -16,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config.callables import settings_model
+from polyclinic.config.meanings import meanings
 from polyclinic.config.printing import literal
 from polyclinic.config.section import Section
 
@@ -48,7 +47,7 @@ def section(model: type[Section], path: str = "", about: str = "") -> Iterator[s
         if name not in NO_KEYS and not field.exclude
     }
     inner = {name: found for name, field in fields.items() if (found := _inner(field))}
-    meaning = _meanings(model)
+    meaning = meanings(model)
     rows = []
     for name, field in fields.items():
         if name not in inner:
@@ -103,7 +102,7 @@ def _setting_rows(thing: Any, given: frozenset[str], path: str) -> Iterator[Sequ
     `thing` is a class or, for an inner table, the instance that holds its defaults.
     """
     owner = type(thing) if path else thing
-    meanings = _meanings(owner)
+    told = meanings(owner)
     for field in settings_model(owner, given, {}).model_fields.values():
         name = field.alias or ""
         default = getattr(thing, name) if path else field.default
@@ -111,7 +110,7 @@ def _setting_rows(thing: Any, given: frozenset[str], path: str) -> Iterator[Sequ
             yield from _setting_rows(default, given, f"{path}{name}.")
         else:
             shown = "required" if field.is_required() else code(default)
-            yield f"`{path}{name}`", shown, _allowed(field), meanings.get(name, "")
+            yield f"`{path}{name}`", shown, _allowed(field), told.get(name, "")
 
 
 def _inner(field: FieldInfo) -> tuple[type[Section], bool] | None:
@@ -162,16 +161,3 @@ def _bounds(limit: Any) -> Iterator[str]:
             yield from _bounds(each)
     signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤", "multiple_of": "a multiple of"}
     yield from (f"{sign} {getattr(limit, n):g}" for n, sign in signs.items() if hasattr(limit, n))
-
-
-def _meanings(thing: Any) -> dict[str, str]:
-    """The docstring after each attribute of a class and its bases, by name."""
-    found: dict[str, str] = {}
-    for owner in reversed(getattr(thing, "__mro__", ())):
-        if owner.__module__.startswith("polyclinic"):
-            (node,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-            assert isinstance(node, ast.ClassDef)
-            for field, text in zip(node.body, node.body[1:], strict=False):
-                if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                    found[ast.unparse(field.target)] = ast.literal_eval(text.value)
-    return found

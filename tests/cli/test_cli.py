@@ -119,10 +119,20 @@ def test_what_is_in_a_file_is_listed_with_what_it_can_be(polyclinic, tmp_path, f
     assert all(f"  file {tmp_path}/mine.py  " in line for line in out.splitlines())
 
 
+def test_a_method_is_shown_with_its_paper_its_costs_and_its_settings(polyclinic):
+    code, out, _ = polyclinic("list", "fedbabu")
+    assert code == 0
+    assert "arXiv 2106.06042" in out
+    assert "each round: down " in out
+    (line,) = (line for line in out.splitlines() if line.split()[:2] == ["tuning.epochs", "20"])
+    assert line.endswith("Passes over the site's images.")
+
+
 def test_listing_something_unknown_names_the_nearest(polyclinic):
     code, _, err = polyclinic("list", "method")
     assert code == 2
     assert 'did you mean "methods"?' in err
+    assert 'did you mean "fedbabu"?' in polyclinic("list", "fedbabo")[2]
 
 
 def test_the_resolved_settings_are_printed_with_overrides(polyclinic, study):

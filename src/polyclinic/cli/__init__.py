@@ -122,10 +122,13 @@ def report(
 @app.command("list")
 def list_(
     what: Annotated[
-        str, typer.Argument(help="methods, networks, tasks, kinds, metrics, losses or a .py file.")
+        str,
+        typer.Argument(
+            help="methods, networks, tasks, kinds, metrics, losses, a method or a .py file."
+        ),
     ],
 ) -> None:
-    """Show what exists, one line each."""
+    """Show what exists, one line each, or all about one method."""
     from polyclinic.cli.listing import listing
 
     for line in listing(what, tables()):

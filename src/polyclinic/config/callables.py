@@ -18,8 +18,7 @@ def describe(thing: Any) -> str:
     """One line about an entry of a table: its summary and its settings with their defaults."""
     summary = getattr(thing, "summary", None) or _first_line(thing)
     if callable(thing):
-        settings = parameters(thing, frozenset().union(*GIVEN.values()))
-        defaults = {name: _default(thing, each) for name, each in settings.items()}
+        defaults = defaults_of(thing)
     else:
         defaults = {"resolution": getattr(thing, "resolution", None)}
     shown = ", ".join(
@@ -28,6 +27,12 @@ def describe(thing: Any) -> str:
         if value is not inspect.Parameter.empty and value is not None
     )
     return f"{summary} ({shown})".strip() if shown else str(summary)
+
+
+def defaults_of(thing: Callable[..., Any]) -> dict[str, Any]:
+    """The settings of a callable and their defaults; `Parameter.empty` where one is required."""
+    settings = parameters(thing, frozenset().union(*GIVEN.values()))
+    return {name: _default(thing, each) for name, each in settings.items()}
 
 
 def parameters(

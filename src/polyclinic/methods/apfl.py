@@ -28,10 +28,15 @@ class APFL(Method):
     """
 
     mixing: Mixing = "outputs"
+    """What is mixed: the models' outputs (logits) or their weights."""
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of the personal model in the mixture at the start, 0 to 1; 0 predicts as FedAvg."""
     adaptive: bool = True
+    """Let each site learn its share, one step a round; otherwise it stays `alpha`."""
     alpha_rate: Annotated[float, Field(gt=0)] = 1.0
+    """Learning rate of the share over that of the round."""
     alpha_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Weight decay of the share; 0 is none."""
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
         """The network with a personal copy."""

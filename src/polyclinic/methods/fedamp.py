@@ -35,8 +35,11 @@ class FedAMP(Method):
     """
 
     own_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of a site's own model in its mixture, 0 to 1; 1 takes nothing from others."""
     sharpness: Annotated[float, Field(ge=0)] = 25.0
+    """Factor of the cosines before the softmax; 0 shares the rest evenly."""
     pull: Annotated[float, Field(ge=0)] = 0.1
+    """Strength of the pull towards the mixture: pull / 2 times the squared distance; 0 is none."""
 
     def keeps(self, net: Segmenter) -> Names:
         """Everything: each site uses the model that it trained."""

@@ -36,8 +36,11 @@ class FedAP(Method):
     """
 
     own: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of a site's own weights in its mixture, 0 to 1; 1 is local training."""
     measured: Literal["encoder", "all"] = "encoder"
+    """The BatchNorm layers whose inputs are compared."""
     alone: Annotated[float, Field(ge=0)] = 1.0
+    """Rounds that a site trains alone before it is measured; 0 measures the common start."""
 
     def shares(self, net: Segmenter) -> Names:
         """All but the norm layers."""

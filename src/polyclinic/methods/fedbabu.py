@@ -19,6 +19,7 @@ class FedBABU(Method):
     """
 
     tuning: FineTune = field(default_factory=FineTune)
+    """How the sites tune their models after the last round."""
 
     def shares(self, net: Segmenter) -> Names:
         """All but the head, which is everywhere the same until it is tuned."""

@@ -35,9 +35,13 @@ class FedDG(Method):
     """
 
     spectra: Annotated[int, Field(ge=0)] = 16
+    """Training images of a site whose low frequencies the others get; 0 is FedAvg."""
     window: Annotated[float, Field(gt=0, le=0.25)] = 0.01
+    """Low frequencies on each side of 0 over the image's side, at least one."""
     weight: Annotated[float, Field(ge=0)] = 1.0
+    """Weight of the loss of restyled images; 0 is FedAvg."""
     inner_rate: Annotated[float, Field(ge=0)] = 0.01
+    """Learning rate of the step before it; 0 judges the weights as they are."""
 
     title: ClassVar[str] = "FedDG"
 

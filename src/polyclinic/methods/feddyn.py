@@ -26,6 +26,7 @@ class FedDyn(Method):
     """
 
     pull: Annotated[float, Field(ge=0)] = 0.1
+    """Strength of the pull (the paper's α), on half the squared distance; 0 is FedAvg."""
 
     weighting: ClassVar[str | None] = "uniform"
 

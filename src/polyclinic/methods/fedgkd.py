@@ -39,9 +39,13 @@ class FedGKD(Method):
     """
 
     weight: Annotated[float, Field(ge=0)] = 0.1
+    """Weight of the distillation; 0 is FedAvg."""
     models: Annotated[int, Field(ge=1)] = 5
+    """How many past shared models teach; 1 is the one received."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Divisor of the logits in the distillation."""
     teacher: Literal["mean", "vote"] = "mean"
+    """One teacher, the mean of the models, or each by its vote of validation losses."""
 
     def finalizing(self) -> Stage:
         """Taking up the shared weights needs no teacher."""

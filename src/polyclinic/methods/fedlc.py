@@ -43,10 +43,15 @@ class Calibration:
     """How the calibration of heads is made and how long it learns, after the last round."""
 
     epochs: Annotated[int, Field(ge=0)] = 20
+    """Passes over the site's images; 0 leaves the calibration as it began."""
     iterations: Annotated[int, Field(ge=0)] | None = None
+    """Steps, in place of epochs."""
     rate: Annotated[float, Field(gt=0)] = 1.0
+    """Learning rate over the study's."""
     kernel: Literal[1, 3] = 3
+    """Side of its convolution in pixels."""
     attention: Attention = "peaks"
+    """Whether disagreement counts around its peaks or as it is."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +63,15 @@ class FedLC(Method):
     """
 
     head_share: Annotated[float, Field(ge=0)] = 0.4
+    """Steps of the head over those of the body in a round; 0 leaves the head."""
     contrast: Annotated[float, Field(ge=0)] = 0.1
+    """Weight of the contrast between the sites' gates; 0 is without it."""
     site_gate: Literal["average+max", "average", "none"] = "average+max"
+    """Pooling in front of the site gate; `none` is without a gate."""
     calibrate: bool = True
+    """Calibrate heads after the last round; otherwise heads never leave their sites."""
     calibration: Calibration = field(default_factory=Calibration)
+    """How the heads are calibrated."""
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with a gate at its deepest map and, where wanted, calibration."""

@@ -15,6 +15,7 @@ class FedPer(Method):
     """FedAvg with one part of the network private to its site: a decoder takes its head along."""
 
     private: Literal["head", "decoder", "encoder"] = "head"
+    """Part of the network that is private; the decoder takes the head along."""
 
     def shares(self, net: Segmenter) -> Names:
         """All but the private part."""

@@ -20,6 +20,7 @@ class FedProx(Method):
     """
 
     pull: Annotated[float, Field(ge=0)] = 0.01
+    """Strength of the pull (the paper's mu), on half the squared distance; 0 is FedAvg."""
 
     def train(self, site: Site) -> None:
         """Learn under the pull."""

@@ -37,10 +37,15 @@ class FedSM(Method):
     """
 
     own_share: Share = 0.7
+    """Share of a site's own model in its new personal one, 0 to 1; 1 leaves it alone."""
     threshold: Share = 0.9
+    """Certainty from which a personal model predicts; 1 is always the shared one."""
     selector_rate: Annotated[float, Field(gt=0)] = 0.001
+    """Learning rate of the selector (Adam, one step a round)."""
     selector_width: Annotated[int, Field(ge=1)] = 16
+    """Channels of the selector's first convolution."""
     uses: Literal["selected", "personal"] = "selected"
+    """Model that a site uses: the one selected for an image, or its personal one."""
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with a personal copy and a selector."""

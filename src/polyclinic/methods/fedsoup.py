@@ -30,6 +30,7 @@ class FedSoup(Method):
     """
 
     warm_up: Annotated[float, Field(ge=0, le=1)] = 0.75
+    """Share of the rounds that are FedAvg's, 0 to 1; 1 is FedAvg."""
 
     def keeps(self, net: Segmenter) -> Names:
         """Everything: a site uses its own average."""

@@ -27,7 +27,9 @@ class IOPFL(Method):
     """
 
     past: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Share of the old average in the moving average; 0 uses the model as last trained."""
     outside_routing: Routing = field(default_factory=Routing)
+    """How a site that took no part routes between the models."""
 
     title: ClassVar[str] = "IOP-FL"
 

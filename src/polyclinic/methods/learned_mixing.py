@@ -63,6 +63,7 @@ class BlendingMethod(Method):
     """FedAvg whose sites blend a part of the network, and use a new blend or their last model."""
 
     mixing: Mixing = field(default_factory=Mixing)
+    """How the blend is learned."""
     mixing_loss: MixingLoss = "full"
     """Loss that W is learned with: the whole objective or the labels alone."""
     uses: Uses = "blended"

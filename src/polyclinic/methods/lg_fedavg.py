@@ -31,7 +31,9 @@ class LGFedAvg(Method):
     """
 
     warm_start: Annotated[float, Field(ge=0, le=1)] = 0.3
+    """Share of the rounds that are FedAvg's, 0 to 1; 0 is without a warm start."""
     shared_layers: Annotated[int, Field(ge=1)] | None = None
+    """Number of last layers that are shared, in place of decoder and head."""
 
     title: ClassVar[str] = "LG-FedAvg"
 

@@ -28,7 +28,9 @@ class MOON(Method):
     """
 
     contrast: Annotated[float, Field(ge=0)] = 1.0
+    """Weight of the contrast; 0 is FedAvg."""
     temperature: Annotated[float, Field(gt=0)] = 0.5
+    """Divisor of the cosines in the contrast."""
 
     def train(self, site: Site) -> None:
         """Learn with the contrast, from the second visit on, and remember the encoder."""

@@ -25,8 +25,11 @@ class PerFedAvg(Method):
     """
 
     inner_rate: Annotated[float, Field(ge=0)] = 0.01
+    """Learning rate of the inner step; 0 is FedAvg."""
     adaptation: Annotated[int, Field(ge=0)] = 1
+    """Inner steps that a site takes from the weights it will use; 0 uses them as they are."""
     exact: bool = False
+    """Take the gradient through the inner step too (second order)."""
 
     title: ClassVar[str] = "Per-FedAvg"
 

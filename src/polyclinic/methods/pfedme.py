@@ -29,9 +29,13 @@ class PFedMe(Method):
     """
 
     pull: Annotated[float, Field(ge=0)] = 0.1
+    """Strength of the pull towards the shared weights (λ), on half the squared distance."""
     inner_steps: Annotated[int, Field(ge=1)] = 2
+    """Steps of the personal model before the shared weights follow it."""
     follow: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of the way that the shared weights follow, 0 to 1; 0 leaves them as they began."""
     server_rate: Annotated[float, Field(gt=0)] = 1.0
+    """Share of the way that the server goes to the mean; 1 is the mean, more goes beyond."""
 
     title: ClassVar[str] = "pFedMe"
     weighting: ClassVar[str | None] = "uniform"

@@ -29,11 +29,17 @@ class Routing:
     """How a mixture of models is fitted to images without labels: passes, rate, losses, gates."""
 
     epochs: Annotated[int, Field(ge=0)] = 10
+    """Passes over the images to be predicted; 0 is without learning."""
     rate: Annotated[float, Field(gt=0)] = 0.001
+    """Learning rate (Adam)."""
     entropy: Weight = 10.0
+    """Weight of the predictions' entropy; 0 is without it."""
     consistency: Weight = 0.1
+    """Weight of how turning and noise change predictions; 0 is without it."""
     smoothness: Weight = 1e-6
+    """Weight of the width of predicted borders (L2 norm); 0 is without it."""
     gates: Gates = "independent"
+    """Whether the models count each on its own or by shares that sum to one."""
 
     def adapted(self, site: Site, experts: Sequence[Mapping[str, Tensor]]) -> Site:
         """The site with a network that routes between the experts, fitted to its test images."""

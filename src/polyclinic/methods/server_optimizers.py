@@ -29,7 +29,9 @@ class FedAvgM(Method):
     """FedAvg with momentum at the server: it keeps going where the last rounds went."""
 
     momentum: Decay = 0.9
+    """Share of the last step that goes on, 0 to below 1; 0 is none."""
     rate: Rate = 1.0
+    """Learning rate of the server; 1 without momentum is FedAvg."""
 
     def needs_mean(self) -> str:
         """Any rule can give the change that the server follows."""
@@ -58,9 +60,13 @@ class FedAdam(FedAvgM):
     """FedAvg with Adam at the server, without bias correction; `smallest` bounds its divisor."""
 
     momentum: Decay = 0.9
+    """Share of the old mean change in the new one; 0 takes the last change alone."""
     rate: Rate = 0.01
+    """Learning rate of the server."""
     decay: Decay = 0.99
+    """Share of the old mean squared change in the new one; 0 takes the last alone."""
     smallest: Rate = 1e-3
+    """What is added to the divisor, in the size of changes (τ); its square is the start."""
 
     def step(self, memory: dict[str, Tensor], change: Tensor) -> Tensor:
         """The mean change over the root of the mean squared change."""
