@@ -177,7 +177,7 @@ def _sharing(kind: type[Method]) -> Iterator[str]:
     stages = {"before the rounds": method.before(), "each round": method.each_round(),
               "after the last": (method.finalizing(), *method.after())}  # fmt: skip
     told = (f"{when} {', '.join(map(_stage, each))}" for when, each in stages.items() if each)
-    yield f"- Stages: {'; '.join(told)}."
+    yield f"- Stages: {'; '.join(told)}.\n"
 
 
 def _counted(part: str, private: int, whole: int) -> str:
