@@ -363,7 +363,7 @@ import sys, time
 from polyclinic.runs import RunFolder
 with RunFolder(sys.argv[1]).lock():
     print("held", flush=True)
-    time.sleep(30)
+    time.sleep(300)
 """
 
 
@@ -403,10 +403,10 @@ from polyclinic.runs import RunFolder
 with RunFolder(sys.argv[1]).lock():
     child = os.fork()
     if child == 0:
-        time.sleep(30)
+        time.sleep(300)
         os._exit(0)
     print(child, flush=True)
-    time.sleep(30)
+    time.sleep(300)
 """
 
 

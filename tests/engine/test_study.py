@@ -46,12 +46,13 @@ every = 1
 [engine]
 threads = 1
 """
+TWO_SITES = '[[site]]\nname = "fjord"\n[[site]]\nname = "grove"\n'
 
 
 @pytest.fixture
 def small(tmp_path) -> Path:
     path = tmp_path / "small.toml"
-    path.write_text(SMALL)
+    path.write_text(SMALL + TWO_SITES)
     return path
 
 
@@ -73,7 +74,7 @@ def test_a_study_runs_every_method_and_leaves_complete_folders(small, tmp_path):
         folder = run.folder
         assert folder.finished
         about = folder.about()
-        assert len(about.sites) == 5
+        assert len(about.sites) == 2
         assert {score.metric for score in folder.scores("test")} == set(study.evaluation.metrics)
         assert {score.round for score in folder.scores("val")} == {1, 2}
         assert all(len(folder.pictures(site.name)) == 3 for site in about.sites)
@@ -185,8 +186,8 @@ def test_the_best_round_by_validation_is_the_one_kept(federation, monkeypatch):
                 server.weights.flat.zero_()
 
     monkeypatch.setitem(METHODS, "declines", Declines)
-    constant = {"training.iterations": 8, "training.schedule": "constant"}
-    small = federation(rounds=4, **constant)
+    constant = {"sites": 2, "training.iterations": 4, "training.schedule": "constant"}
+    small = federation(rounds=3, **constant)
     best = small.run("declines")
     last = small.run("declines", "evaluation.choose=last")
     chosen = best.folder.end().chosen_round
@@ -194,7 +195,7 @@ def test_the_best_round_by_validation_is_the_one_kept(federation, monkeypatch):
     assert {score.round for score in best.folder.scores("test")} == {chosen}
     shorter = federation(rounds=chosen, **constant).run("fedavg", "evaluation.choose=last")
     assert equal(best.tensors("server"), shorter.tensors("server"))
-    assert last.folder.end().chosen_round == 4
+    assert last.folder.end().chosen_round == 3
     assert not any(tensor.any() for tensor in last.tensors("server").values())
 
 
@@ -242,9 +243,6 @@ def stopped_amid(number: int, small: Path, tmp_path: Path, *settings: str) -> su
 def listen_to_interrupts() -> None:
     """Background jobs of a shell ignore them, and so would their children."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-TWO_SITES = '[[site]]\nname = "fjord"\n[[site]]\nname = "grove"\n'
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])

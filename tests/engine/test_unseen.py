@@ -51,7 +51,8 @@ NO_ENHANCEMENT = "method.enhancement.share=0.0"
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        *((each, ()) for each in ("feddp", "ditto", "pflfe", "fedlppa", "fedavg", "local")),
+        *((each, ()) for each in ("feddp", "ditto", "pflfe", "fedavg", "local")),
+        ("fedlppa", ("method.mixing.first_passes=2",)),
         ("centralized", ()),
         pytest.param("pflfe", (NO_ENHANCEMENT,), marks=pytest.mark.slow),
         ("fc-pflfe", (NO_ENHANCEMENT,)),
@@ -60,7 +61,7 @@ NO_ENHANCEMENT = "method.enhancement.share=0.0"
 def test_every_site_s_model_their_ensemble_and_one_tuned_there_are_scored(
     federation, stranger, method, settings
 ):
-    done = federation().run(method, *settings, LAST)
+    done = federation(sites=2, rounds=1).run(method, *settings, LAST)
     rows = tried(done, stranger)
     sites = [site.name for site in done.folder.about().sites]
     assert list(by_model(rows)) == [*sites, ENSEMBLE, TUNED]
@@ -138,7 +139,7 @@ def test_tuning_trains_the_decoder_and_leaves_the_encoder_bit_by_bit(federation,
 
 
 def test_tuning_takes_as_long_as_a_site_of_the_run_did_unless_told(federation, stranger):
-    small = federation(rounds=3)
+    small = federation(sites=2, rounds=3)
     site, _ = a_guest(small.run("pflfe", LAST), small, stranger)
     tune(PFLFE(), site, None)
     assert [fit.steps for fit in site.fits] == [3 * 2]

@@ -151,6 +151,20 @@ def test_fine_tuning_one_site_does_not_touch_another(federation):
         assert equal(tuned.site(site.name), more.site(site.name))
 
 
+@pytest.mark.parametrize("method", ["fedavg", "fedbn", "ditto", "local"])
+def test_fine_tuning_leaves_the_server_alone_and_without_steps_the_sites_too(federation, method):
+    small = federation(sites=2, rounds=1)
+    plain = small.run(method, LAST)
+    tuned, idle = (
+        small.run(method, LAST, then=f'{{name = "finetune", iterations = {steps}}}')
+        for steps in (1, 0)
+    )
+    assert equal(plain.tensors("server"), tuned.tensors("server"))
+    for site in plain.folder.about().sites:
+        assert not equal(plain.tensors(site.name), tuned.tensors(site.name))
+        assert equal(plain.tensors(site.name), idle.tensors(site.name))
+
+
 def test_weights_come_from_images_steps_or_are_equal(federation):
     small = federation()
     servers = [

@@ -341,14 +341,6 @@ def test_the_models_at_rest_have_no_gradient_and_keep_their_statistics(federatio
     assert loss > plain
 
 
-@pytest.mark.parametrize("method", ["fedlppa", "fedicra", "virtual-classes"])
-def test_it_follows_methods_whose_networks_are_their_own(federation, method):
-    quick = [] if method == "virtual-classes" else ["method.mixing.first_passes=2"]
-    small = federation(kinds=("point", "scribble", "mask"))
-    done = small.run(method, *quick, LAST, then=igc())
-    assert all(line.loss == line.loss for line in lines(done, "calibrate"))
-
-
 @pytest.mark.parametrize("method", ["pflfe", "fc-pflfe"])
 def test_it_follows_private_decoders_without_enhancement(federation, method):
     done = federation().run(method, "method.enhancement.share=0.0", LAST, then=igc())

@@ -253,7 +253,7 @@ def test_every_switch_changes_the_result(federation, changes):
 
 
 def test_sites_with_full_masks_need_no_pseudo_labels(federation):
-    small = federation(rounds=2)
+    small = federation(sites=2, rounds=2)
     with_them = small.run("fedlppa", "method.crf=0.1", *QUICK)
     without = small.run("fedlppa", "method.pseudo_labels=0.0", *QUICK)
     assert equal(with_them.tensors("server"), without.tensors("server"))

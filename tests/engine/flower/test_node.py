@@ -98,11 +98,17 @@ def test_a_program_does_not_hear_signals_that_are_meant_for_this_one():
         end(process)
 
 
-def test_a_program_that_does_not_listen_is_ended_all_the_same(monkeypatch):
+def test_a_program_that_does_not_listen_is_ended_all_the_same(monkeypatch, tmp_path):
     monkeypatch.setattr("polyclinic.engine.flower.processes.GRACE", 0.5)
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True)"
-    process = start((sys.executable, "-c", f"{deaf}; time.sleep(60)"), os.environ)
-    time.sleep(1)
+    ready = tmp_path / "ready"
+    deaf = (
+        "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        f"pathlib.Path({str(ready)!r}).touch(); time.sleep(300)"
+    )
+    process = start((sys.executable, "-c", deaf), os.environ)
+    while not ready.exists():
+        assert process.poll() is None
+        time.sleep(0.02)
     end(process)
     assert process.returncode == -signal.SIGKILL
 
