@@ -1,4 +1,4 @@
-"""Methods that keep the contract but for one point each."""
+"""Methods that break the contract, at least one for each check; some break several points."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
