@@ -32,13 +32,15 @@ def shares_exactly(trial: Trial) -> None:
             raise Violation(f"what the server makes must not be shared: {_some(both)}")
         at_home = statistics(runner.net) if plan.private_statistics else frozenset()
         rounds = {stage.name for stage in method.each_round()}
+        once: Names = frozenset().union(*map(runner.shared_in, runner.assignment.stages))
         for each in outcome.exchanges:
             shared = runner.shared_in(each.stage)
             handed = (shared | made) - at_home
             sent, came = each.reply.weights.names, each.message.weights.names
             if sent != shared and (sent or each.stage.name in rounds):
                 raise Violation(_not_shared(each, "the reply", sent, shared))
-            if came not in (handed, shared, frozenset()):
+            usual: tuple[Names, ...] = (handed, shared, shared | (once - at_home), frozenset())
+            if came not in usual:
                 raise Violation(_not_shared(each, "the message", came, handed))
 
 
