@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -31,6 +31,8 @@ class FedSoup(Method):
 
     warm_up: Annotated[float, Field(ge=0, le=1)] = 0.75
     """Share of the rounds that are FedAvg's, 0 to 1; 1 is FedAvg."""
+
+    shared_memory: ClassVar[frozenset[str]] = frozenset({POOL})  # sent models are among them
 
     def keeps(self, net: Segmenter) -> Names:
         """Everything: a site uses its own average."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -31,6 +31,8 @@ class MOON(Method):
     """Weight of the contrast; 0 is FedAvg."""
     temperature: Annotated[float, Field(gt=0)] = 0.5
     """Divisor of the cosines in the contrast."""
+
+    shared_memory: ClassVar[frozenset[str]] = frozenset({PREVIOUS})  # it was sent as well
 
     def train(self, site: Site) -> None:
         """Learn with the contrast, from the second visit on, and remember the encoder."""

@@ -89,7 +89,11 @@ def _private(model, server, method):
     return {
         name: tensor
         for name, tensor in model.items()
-        if name not in server and name.split("/")[1] not in method.shared_memory
+        if name not in server
+        and name.split("/")[1] not in method.shared_memory
+        and not name.rpartition(".")[2].startswith(
+            "running_"
+        )  # a second model's may be the first's
     }
 
 
