@@ -93,7 +93,7 @@ def _private(model, server, method):
         and name.split("/")[1] not in method.shared_memory
         and not name.rpartition(".")[2].startswith(
             "running_"
-        )  # a second model's may be the first's
+        )  # may be the first model's
     }
 
 
