@@ -4,6 +4,8 @@ MINE = '''
 from dataclasses import dataclass
 from polyclinic.federation.method import Method
 
+pytestmark = pytest.mark.usefixtures("forgotten")
+
 @dataclass(frozen=True)
 class FedMine(Method):
     """FedAvg by another name."""
@@ -38,7 +40,7 @@ def test_a_method_of_a_file_is_checked_and_what_it_breaks_is_said(polyclinic, tm
 def test_a_method_that_is_not_there_is_a_mistake(polyclinic, tmp_path):
     code, _, err = polyclinic("check-method", "fedavgg")
     assert code == 2
-    assert "did you mean fedavg?" in err
+    assert 'did you mean "fedavg"?' in err
     file = tmp_path / "mine.py"
     code, _, err = polyclinic("check-method", f"{file}:FedMine")
     assert code == 2
@@ -46,4 +48,4 @@ def test_a_method_that_is_not_there_is_a_mistake(polyclinic, tmp_path):
     file.write_text(MINE)
     code, _, err = polyclinic("check-method", f"{file}:FedMind")
     assert code == 2
-    assert "it has FedMine, Logits" in err
+    assert 'did you mean "FedMine"?' in err

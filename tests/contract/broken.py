@@ -244,7 +244,7 @@ BROKEN: dict[str, list[tuple[type, str]]] = {
     "no state lives in the method": [(Hoarding, "changed the method itself: visits")],
     "a visit leaves its message alone": [(Scribbling, "changed its message")],
     "a reply is a copy": [(Live, "not a copy")],
-    "exactly what is shared travels": [(Stingy, r"it holds head\.\w+")],
+    "exactly what is shared travels": [(Stingy, r"sends what it does not share: \['head")],
     "nothing private leaves": [
         (Leaking, "extra hint .* the private weight head"),
         (Boasting, r"weights \S+ .*site.memory\['personal/"),

@@ -89,7 +89,6 @@ def test_no_description_says_nothing(tmp_path):
     ("text", "words"),
     [
         ('nmae = "a"', 'no key "nmae"'),
-        ('task = "fundsu"', 'did you mean "fundus"?'),
         ("name = 3", "name must be a word in quotes, got 3"),
         ('name = "a/b"', "cannot be a file's name"),
         ("spacing = 0", "spacing must be one or two numbers above 0"),

@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from polyclinic.config import EvaluationSettings, FederationSettings, TrainingSettings
+from polyclinic.config import (
+    EvaluationSettings,
+    Factory,
+    FederationSettings,
+    NetworkChoice,
+    TrainingSettings,
+)
 from polyclinic.data.tasks import TASKS
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.loop import Loop, Reply, Scored
@@ -15,6 +21,7 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
+from polyclinic.networks import UNet
 from polyclinic.runs import RoundLine, Score, SiteInfo
 
 INFOS = tuple(
@@ -47,7 +54,7 @@ class MemorySites:
             if site in self.away.get(number, ()):
                 yield site, Reply(None, line.model_copy(update={"missed": "no answer"}))
                 continue
-            images = next(float(info.images) for info in INFOS if info.name == site)
+            images = next(float(info.train) for info in INFOS if info.name == site)
             weights = messages[site].weights.copy()
             weights.flat.add_(images + self.spoils)
             yield site, Reply(Message(weights, numbers={"images": images, "steps": 1.0}), line)
@@ -71,14 +78,14 @@ def a_loop(folder, sites, *, rounds=3, participation=1.0, method=None, **evaluat
     assignment = Assignment(
         method=method or Method(),
         then=(),
-        network="unet",
-        network_settings={},
-        pretrained=None,
+        network=NetworkChoice(name="unet", built=Factory(UNet, {})),
         task=TASKS["octa"],
         sites=INFOS,
         training=TrainingSettings(),
+        loss=None,
+        metrics={},
         rounds=rounds,
-        private_statistics=False,
+        statistics="shared",
         seed=0,
     )
     settings = FederationSettings(rounds=rounds, participation=participation)

@@ -42,7 +42,7 @@ def test_the_best_round_is_kept_beside_the_last(tmp_path):
     for number, best in ((1, 1), (2, 2), (3, 2)):
         checkpoint.save(a_server(float(number)), Progress(number, best, 0.5))
     server = a_server()
-    assert checkpoint.load(server, best=True) == Progress(2, 2, 0.5)
+    assert checkpoint.load_round(server, 2) == Progress(2, 2, 0.5)
     assert server.weights.flat.eq(2.0).all()
     assert checkpoint.load(server).round == 3
     assert server.weights.flat.eq(3.0).all()

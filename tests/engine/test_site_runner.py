@@ -74,7 +74,7 @@ def test_a_stage_without_training_has_no_loss(machine):
 
 
 def test_a_site_keeps_what_is_private_and_after_finalizing_everything(machine):
-    runner, data = machine(FedRep(), private_statistics=True)
+    runner, data = machine(FedRep(), statistics="private")
     private = part(runner.net, "head") | statistics(runner.net)
     done = visit(runner, data)
     assert set(done.state.weights) == private

@@ -211,15 +211,15 @@ STOPPING = """
 import os, signal, sys
 from polyclinic.engine import study
 
-perform = study.perform
+carry_out = study.carry_out
 
-def until_stopped(run, data):
-    for event in perform(run, data):
+def until_stopped(run, sites):
+    for event in carry_out(run, sites):
         yield event
         if (type(event).__name__, event.round) == ("RoundLine", {round}):
             os.kill(os.getpid(), signal.SIGSTOP)
 
-study.perform = until_stopped
+study.carry_out = until_stopped
 from polyclinic.cli import main
 main()
 """

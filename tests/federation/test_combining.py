@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import ConfigError, FederationSettings, load_study
-from polyclinic.engine.run import runs_of
 from polyclinic.federation.combining import bounded, combined, krum, trimmed
 from polyclinic.federation.message import Message
 from polyclinic.federation.mixing import mix
@@ -19,7 +18,7 @@ from polyclinic.federation.weights import Weights
 from polyclinic.methods import METHODS
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.runs import RunError
-from tests.federations import equal
+from tests.federations import equal, run_locally
 
 LAST = "evaluation.choose=last"
 ATTACKS = {
@@ -196,7 +195,7 @@ def test_methods_that_cannot_take_a_rule_are_told_all_at_once(tmp_path):
     file = tmp_path / "study.toml"
     file.write_text('task = "octa"\n' + methods + '[federation]\ncombine = "median"\n')
     with pytest.raises(RunError) as told:
-        runs_of(load_study(file, [], BUILT_IN), tmp_path)
+        run_locally(load_study(file, [], BUILT_IN), tmp_path, watch=lambda run, event: None)
     assert 'federation.combine = "median" does not go with' in str(told.value)
     for words in ("SCAFFOLD: its common control", "MetaFed: it hands", "FedLPPA: every site's"):
         assert words in str(told.value)

@@ -262,7 +262,7 @@ def test_a_site_that_took_no_part_estimates_them_too(federation, settings, then)
     small = federation()
     stranger = small_data("octa", 4)[3]
     done = small.run("fedavg", *settings, then=then)
-    rows = try_models(done.folder, stranger, torch.device("cpu"), iterations=2)
+    rows = try_models(done.run, stranger, torch.device("cpu"), iterations=2)
     by_model = {}
     for row in rows:
         by_model.setdefault(row.model, []).append(row[1:])
@@ -271,7 +271,7 @@ def test_a_site_that_took_no_part_estimates_them_too(federation, settings, then)
     assert TUNED in models
     assert len({str(values) for values in models.values()}) == 1
     known = small.data(done.run.study)[1]
-    found = try_models(done.folder, known, torch.device("cpu"), iterations=2)
+    found = try_models(done.run, known, torch.device("cpu"), iterations=2)
     own = {row[1:] for row in found if row.model == known.name and row.metric == "dice"}
     assert own == {
         (score.case, score.region, score.metric, score.value)

@@ -9,6 +9,7 @@ import torch
 from polyclinic.federation.method import plain_loss
 from polyclinic.federation.optimizing import learning_rate
 from polyclinic.federation.site import TrainingFailed
+from polyclinic.losses import LOSSES
 from polyclinic.networks.parts import parameters, part, statistics
 from tests.federations import a_site
 
@@ -116,10 +117,9 @@ def test_a_loss_that_is_no_number_stops_the_training(site, value):
 
 
 def test_the_loss_follows_from_the_kind_of_labels_unless_it_is_chosen(site):
-    assert site.loss_kind == "ce+dice"
-    assert replace(site, info=replace(site.info, kind="point")).loss_kind == "ce"
-    chosen = site.training.model_copy(update={"loss": "dice"})
-    assert replace(site, training=chosen).loss_kind == "dice"
+    assert site.supervised is LOSSES["ce+dice"]
+    assert replace(site, info=replace(site.info, kind="point")).supervised is LOSSES["ce"]
+    assert replace(site, loss=LOSSES["dice"]).supervised is LOSSES["dice"]
 
 
 def test_a_second_set_of_weights_is_remembered_once_and_lives_in_memory(site):

@@ -5,7 +5,6 @@ from torch.nn.functional import cross_entropy
 from polyclinic.engine.local import assign
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
-from polyclinic.losses import segmentation_loss
 from polyclinic.methods.apfl import APFL
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import everything, under
@@ -133,13 +132,13 @@ def test_every_gradient_is_that_of_its_own_loss(federation, mixing):
     method.both_losses(site, type(batch)(images, labels), alpha).backward()
     shared = {n: p.grad.clone() for n, p in net.named_parameters() if not n.startswith(COPY)}
     net.zero_grad()
-    segmentation_loss(net.shared_logits(images), labels, kind=site.loss_kind).backward()
+    site.supervised(net.shared_logits(images), labels).backward()
     for name, expected in shared.items():
         torch.testing.assert_close(net.get_parameter(name).grad, expected)
 
     def mixture(weight):
         logits = net.both(images, torch.tensor(weight, dtype=torch.float64))[1]
-        return float(segmentation_loss(logits, labels, kind=site.loss_kind).detach())
+        return float(site.supervised(logits, labels).detach())
 
     step = 1e-6
     slope = (mixture(0.4 + step) - mixture(0.4 - step)) / (2 * step)

@@ -347,7 +347,7 @@ def test_a_site_that_never_trained_uses_the_mean_head(federation):
 
 def test_polyclinic_unseen_scores_it(federation):
     done = federation().run("fedlc", LAST)
-    rows = try_models(done.folder, small_data("octa", 4)[3], CPU, iterations=1)
+    rows = try_models(done.run, small_data("octa", 4)[3], CPU, iterations=1)
     assert list(dict.fromkeys(row.model for row in rows)) == [*names(done), ENSEMBLE, TUNED]
 
 

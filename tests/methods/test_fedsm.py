@@ -358,7 +358,7 @@ def test_at_a_site_that_took_no_part_the_selector_chooses_among_all_personal_mod
 def test_polyclinic_unseen_scores_it(federation, uses, rows):
     small = federation()
     done = small.run("fedsm", f"method.uses={uses}", LAST)
-    found = try_models(done.folder, small_data("octa", 4)[3], CPU, iterations=1)
+    found = try_models(done.run, small_data("octa", 4)[3], CPU, iterations=1)
     models = list(dict.fromkeys(row.model for row in found))
     assert models == [*names(done), ENSEMBLE, *rows, TUNED]
 

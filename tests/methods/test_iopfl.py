@@ -261,10 +261,10 @@ def test_a_site_that_took_no_part_is_routed_and_twice_alike(federation):
     small = federation()
     done = small.run("iop-fl", "method.outside_routing.epochs=2", LAST)
     stranger = small_data("octa", 4)[3]
-    rows = try_models(done.folder, stranger, CPU, iterations=2)
+    rows = try_models(done.run, stranger, CPU, iterations=2)
     models = list(dict.fromkeys(row.model for row in rows))
     assert models == [*names(done), ENSEMBLE, ROUTED, TUNED]
-    again = try_models(done.folder, stranger, CPU, iterations=2)
+    again = try_models(done.run, stranger, CPU, iterations=2)
     assert repr(rows) == repr(again)  # a distance may be nan
 
 

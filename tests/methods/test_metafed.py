@@ -94,7 +94,7 @@ def test_distillation_has_a_gradient_and_vanishes_at_the_teacher(federation):
     runner = SiteRunner(assign(run, data), torch.device("cpu"))
     info, stage = runner.assignment.sites[0], runner.assignment.stage("fit")
     site = runner._site(info, data[0], stage, Message(runner.initial), None, 1)
-    (batch,) = site._batches(study.training, 1, torch.Generator().manual_seed(0))
+    (batch,) = site.batches("main", 1)
     same = site.twin(site.weights)
     other = site.twin({n: t + 0.1 for n, t in site.weights.items()})
     site.net.eval()

@@ -91,9 +91,7 @@ def _private(model, server, method):
         for name, tensor in model.items()
         if name not in server
         and name.split("/")[1] not in method.shared_memory
-        and not name.rpartition(".")[2].startswith(
-            "running_"
-        )  # may be the first model's
+        and not name.rpartition(".")[2].startswith("running_")  # may be the first model's
     }
 
 
