@@ -1,10 +1,12 @@
+import pytest
+
 from tests.cli.commands import polyclinic as polyclinic
+
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 MINE = '''
 from dataclasses import dataclass
 from polyclinic.federation.method import Method
-
-pytestmark = pytest.mark.usefixtures("forgotten")
 
 @dataclass(frozen=True)
 class FedMine(Method):
