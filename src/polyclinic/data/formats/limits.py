@@ -7,7 +7,7 @@ from pathlib import Path
 
 from polyclinic.data.errors import UnreadableError
 
-MAX_PIXELS = 2**27  # of one picture: 11,585 × 11,585
+MAX_PIXELS = 2**26  # of one picture: 8,192 × 8,192
 MAX_VOXELS = 2**29  # of one volume: 512 × 512 × 2,048
 MAX_FILES = 500_000  # below one site's folder
 

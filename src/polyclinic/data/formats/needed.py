@@ -1,4 +1,4 @@
-"""Packages of the extra `formats`, imported when a file asks for them."""
+"""Packages that only some files need, imported when such a file is read."""
 
 from importlib import import_module
 from typing import Any
@@ -12,6 +12,5 @@ def needed(package: str) -> Any:
         return import_module(package)
     except ImportError as error:
         name = package.partition(".")[0]
-        raise UnreadableError(
-            f"needs the package {name}: pip install 'polyclinic[formats]'"
-        ) from error
+        extra = "train" if name == "h5py" else "formats"
+        raise UnreadableError(f"needs {name}: pip install 'polyclinic[{extra}]'") from error
