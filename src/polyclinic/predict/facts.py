@@ -40,7 +40,10 @@ class SiteFacts(Facts):
 
 
 class ScoreFacts(Facts):
-    """One metric of one region at one site: mean over test cases, 95 % interval, numbers."""
+    """One metric of one region at one site: mean over test cases, 95 % interval, numbers.
+
+    One case in ten is worse than `worst_tenth`.
+    """
 
     site: str
     region: str
@@ -51,6 +54,7 @@ class ScoreFacts(Facts):
     mean: float
     low: float
     high: float
+    worst_tenth: float
     cases: int
     patients: int
 
