@@ -51,8 +51,8 @@ def test_tensors_are_exactly_the_files(source):
         assert np.array_equal(train.images[number].permute(1, 2, 0), image)
         assert np.array_equal(train.masks[number], mask)
         assert np.array_equal(train.labels[number], mask)
-        assert train.offset[number] == image.min()
-        assert train.scale[number] == image.max() - image.min()
+        assert (train.offset[number] == image.min()).all()
+        assert (train.scale[number] == image.max() - image.min()).all()
 
 
 def test_loading_twice_gives_the_same(source):
