@@ -15,12 +15,13 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import onnx
 import torch
-from onnx import TensorProto, compose, helper, numpy_helper
+from onnx import TensorProto, compose, helper, inliner, numpy_helper
 from torch import Tensor, nn
 
 from polyclinic.data.tasks import Task
@@ -107,7 +108,7 @@ def _before(task: Task) -> Iterator[onnx.NodeProto]:
     bounds = {"percentile": task.percentiles, "window": task.window}.get(task.normalisation)
     named = dict(zip(("lowest", "highest"), map(float, bounds or ()), strict=bool(bounds)))
     ranged = ["pixels", "offset", "spread"]
-    yield _call(task.normalisation, ["inner", "eight_bit"], ranged, **named)
+    yield _call(task.normalisation, ["inner", "eight_bit"], ranged, DOMAIN, **named)
     yield _call("normalised", ranged, ["normal", "scale"])
     if task.fit == "stretch":
         yield _call("Identity", ["normal"], ["prepared"], "")
@@ -135,7 +136,7 @@ def _after(count: int) -> Iterator[onnx.NodeProto]:
 
 
 def _inputs(task: Task) -> list[onnx.ValueInfoProto]:
-    shape = ["B", task.channels, "H", "W"]
+    shape: list[str | int | None] = ["B", task.channels, "H", "W"]
     return [
         helper.make_tensor_value_info("image", TensorProto.FLOAT, shape),
         helper.make_tensor_value_info("eight_bit", TensorProto.BOOL, []),
@@ -175,7 +176,7 @@ def _needed(nodes: Iterable[onnx.NodeProto]) -> list[onnx.FunctionProto]:
 def _bare(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model without notes on where its nodes come from: they name files of this machine."""
     if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+        model = inliner.inline_local_functions(model)
     graph = model.graph
     del model.metadata_props[:], graph.metadata_props[:], graph.value_info[:]
     for each in (*graph.node, *graph.input, *graph.output, *graph.initializer):
@@ -184,16 +185,15 @@ def _bare(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-class _quiet(warnings.catch_warnings):  # noqa: N801
+@contextmanager
+def _quiet() -> Iterator[None]:
     """Without what torch's exporter tells about itself."""
-
-    def __enter__(self) -> None:
-        super().__enter__()
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        self.logger = logging.getLogger("torch.onnx")
-        self.level = self.logger.level
-        self.logger.setLevel(logging.ERROR)
-
-    def __exit__(self, *error: object) -> None:
-        self.logger.setLevel(self.level)
-        super().__exit__(*error)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)

@@ -180,5 +180,3 @@ def _scores(origins: Sequence[Origin], data: Mapping[str, SiteData]) -> Iterable
 def bare_graph(package: Package) -> onnx.ModelProto:
     """The graph of a package by itself."""
     return onnx.load_from_string(package.contents[GRAPH])
-
-

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_serializer
 
 from polyclinic.data.tasks import Task
 
@@ -93,3 +93,7 @@ class PackageFacts(Facts):
     made: str  # ISO 8601
     versions: dict[str, str]
     settings: dict[str, Any] = {}  # of the study, without folders
+
+    @field_serializer("task")
+    def _as_in_its_file(self, task: Task) -> dict[str, Any]:
+        return task.settings

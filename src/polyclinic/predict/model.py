@@ -124,7 +124,7 @@ def _session(graph: bytes, threads: int) -> Any:
     options.log_severity_level = 3  # it warns of the optional input
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001 (onnxruntime has no class for its errors)
+    except Exception as error:
         raise PackageError(f"onnxruntime cannot run this model: {error}") from error
 
 

@@ -51,7 +51,7 @@ class Package:
 
 
 def read_package(path: Path, task: str | None = None) -> Package:
-    """The package in a file, checked; PackageError where it is damaged, too new or another task's."""
+    """The package in a file; PackageError where it is damaged, too new or another task's."""
     files = _files(path)
     facts = _facts(path, files.pop(FACTS))
     if task is not None and facts.task.name != task:

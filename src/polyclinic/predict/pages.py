@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from polyclinic.predict.facts import ScoreFacts
 
@@ -32,7 +32,7 @@ def score(facts: ScoreFacts) -> str:
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("polyclinic.predict"),
-        autoescape=lambda name: bool(name) and str(name).endswith(".html"),
+        autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
