@@ -15,6 +15,7 @@ from polyclinic.cli import federation
 from polyclinic.cli.code import tables
 from polyclinic.cli.contract import check_method
 from polyclinic.cli.deploy import app as deploy_app
+from polyclinic.cli.evaluate import compare_models, evaluate
 from polyclinic.cli.export import export
 from polyclinic.cli.predict import predict
 from polyclinic.cli.unseen import unseen
@@ -48,6 +49,8 @@ app.command()(unseen)
 app.command()(check_method)
 app.command()(export)
 app.command()(predict)
+app.command()(evaluate)
+app.command()(compare_models)
 
 StudyFile = Annotated[Path, typer.Argument(help="The TOML file of the study.")]
 Overrides = Annotated[
