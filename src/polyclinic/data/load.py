@@ -21,7 +21,7 @@ from polyclinic.data.sources import Source, sources_of
 from polyclinic.data.splits import Splits, splits_of
 from polyclinic.data.splitting import SplitRule
 from polyclinic.data.synthetic import draw_site
-from polyclinic.data.tasks import Task
+from polyclinic.data.tasks import Task, as_at_site
 from polyclinic.masks import UNLABELLED, Mask
 
 
@@ -81,8 +81,14 @@ def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
     check_kind(kind, ("mask",), mistakes)
     if data.folds:
         mistakes.add("a synthetic site has a split of its own; set folds to 0")
+    own = as_at_site(task, source.preparation, mistakes.lines)
     drawn = draw_site(task.name, name, resolution=task.resolution, seed=data.seed, size=data.size)
-    images = [prepare(image, task) for image in drawn.images]
+    if drawn.images.shape[1] != task.channels or drawn.masks.max() >= len(task.classes):
+        mistakes.add(
+            f"is drawn with {drawn.images.shape[1]} channels and {drawn.masks.max() + 1} classes, "
+            f"but the task {task.name} is changed to {task.channels} and {len(task.classes)}"
+        )
+    images = [prepare(image, own) for image in drawn.images]
     masks = [
         image.geometry.mask_there(mask) for image, mask in zip(images, drawn.masks, strict=True)
     ]
@@ -106,7 +112,12 @@ def _read(
         rule = SplitRule(data.split, data.folds, data.fold, data.seed)
         splits = splits_of(site, rule, splits_folder, mistakes)
         check_labels(site, kind, splits.of, mistakes)
-    contents = read_contents(site.cases, task, (kind,), in_square=True)
+    changes = {**site.toml.preparation, **source.preparation}
+    wrong: list[str] = []
+    own = as_at_site(task, changes, wrong)
+    for text in wrong:
+        mistakes.add(text, folder / "site.toml")
+    contents = read_contents(site.cases, own, (kind,), in_square=True)
     _note(contents, kind, task, mistakes)
     cases = (
         _case(content, content.prepared, kind, site)
