@@ -14,12 +14,17 @@ from polyclinic.data.errors import UnreadableError
 Array = NDArray[Any]
 LUMINANCE = np.array([0.299, 0.587, 0.114])  # ITU-R 601, as PIL's own conversion
 ORIENTATION = 0x0112  # the EXIF tag, 1 = upright
+MOST_CHANNELS = 16
+PICTURES = (".png", ".jpg", ".jpeg")
 PLAIN_MODES = ("1", "L", "LA", "RGB", "RGBA", "I", "F", "I;16", "I;16L", "I;16B")
 
 
 def read_image(path: Path, channels: int) -> Array:
     """C×H×W, uint8 where the file has 8 bits a channel, else float32; transparency is dropped."""
-    pixels = _channels_last(_read(path, ("image",), colours=True))
+    pixels = _read(path, ("image",), colours=True)
+    # Pictures have transparency, arrays only what the task counts.
+    known = None if path.suffix.lower() in PICTURES else channels
+    pixels = _channels_last(pixels, known)
     if pixels.dtype not in (np.uint8, np.bool_):
         pixels = pixels.astype(np.float32)
         bad = pixels.size - np.count_nonzero(np.isfinite(pixels))
@@ -109,26 +114,39 @@ _READERS: dict[str, Callable[[Path, Sequence[str], bool], Array]] = {
 SUFFIXES = tuple(_READERS)
 
 
-def _channels_last(array: Array) -> Array:
-    """H×W×1 or H×W×3 of H×W, H×W×C or C×H×W."""
+def _channels_last(array: Array, channels: int | None = None) -> Array:
+    """H×W×C of H×W, H×W×C or C×H×W, without transparency.
+
+    Which axis the channels are is said by their number, or else by being short: at most 16.
+    """
     if array.ndim == 2:
         return array[:, :, None]
-    last = array.transpose(1, 2, 0) if array.ndim == 3 and array.shape[2] > 4 else array
-    if last.ndim != 3 or last.shape[2] > 4:
-        raise UnreadableError(f"has shape {array.shape}; one 2D image, grey or RGB, is needed")
-    opaque = {2: 1, 4: 3}.get(last.shape[2], last.shape[2])
-    return last[:, :, :opaque]
+    if array.ndim != 3:
+        raise UnreadableError(f"has shape {array.shape}; one 2D image is needed")
+    first, last = array.shape[0], array.shape[2]
+    if last != channels and last > 4 and (first == channels or first <= MOST_CHANNELS < last):
+        array = array.transpose(1, 2, 0)
+    if array.shape[2] > MOST_CHANNELS:
+        raise UnreadableError(
+            f"has shape {array.shape}; one 2D image of at most {MOST_CHANNELS} channels is needed"
+        )
+    opaque = array.shape[2] if array.shape[2] == channels else {2: 1, 4: 3}.get(array.shape[2])
+    return array[:, :, :opaque]
 
 
 def _with_channels(pixels: Array, channels: int) -> Array:
-    if pixels.shape[2] == channels:
+    found = pixels.shape[2]
+    if found == channels:
         return pixels
-    if channels == 3:
+    if channels == 3 and found == 1:
         return np.repeat(pixels, 3, axis=2)
-    if _is_grey(pixels):
+    if channels == 1 and _is_grey(pixels):
         return pixels[:, :, :1]
-    grey = (pixels @ LUMINANCE)[:, :, None]
-    return grey.round().astype(np.uint8) if pixels.dtype == np.uint8 else grey.astype(np.float32)
+    if channels == 1 and found == 3:
+        grey = (pixels @ LUMINANCE)[:, :, None]
+        eight = pixels.dtype == np.uint8
+        return grey.round().astype(np.uint8) if eight else grey.astype(np.float32)
+    raise UnreadableError(f"has {found} channels, the task {channels}")
 
 
 def _is_grey(pixels: Array) -> bool:
