@@ -65,7 +65,7 @@ def test_with_alpha_0_the_personal_model_never_moves_and_predictions_are_fedavgs
     done, average = apfl(small, mixing, "method.alpha=0.0", *FIXED), small.run("fedavg", LAST)
     start, _ = SiteRunner(
         assign(average.run, small.data(average.run.study)), torch.device("cpu")
-    ).assignment.first_network()
+    ).assignment.first_network(torch.device("cpu"))
     first = {name: start.state_dict()[name] for name in everything(start)}
     for site in names(done):
         assert equal(copies(done, site), first)
