@@ -220,7 +220,9 @@ def save(path, pixels, key):
 
 def test_a_drawing_program_named_png_is_no_picture(tmp_path):
     path = tmp_path / "a.png"
-    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
+    path.write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
+    )
 
     with pytest.raises(UnreadableError, match="cannot be read: cannot identify image file"):
         read_image(path, 1)

@@ -14,6 +14,7 @@ from PIL import Image
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.formats.limits import MAX_PIXELS, check_file, check_size
 from polyclinic.data.formats.needed import needed
+from polyclinic.data.formats.store import Slice, read_slice
 
 Array = NDArray[Any]
 LUMINANCE = np.array([0.299, 0.587, 0.114])  # ITU-R 601, as PIL's own conversion
@@ -24,9 +25,12 @@ LOSSY = ("jpeg", "tiff_jpeg", "old_jpeg", "webp")  # compressions within a TIFF
 PLAIN_MODES = ("1", "L", "LA", "RGB", "RGBA", "I", "F", "I;16", "I;16L", "I;16B")
 
 
-def read_image(path: Path, channels: int) -> Array:
-    """C×H×W, uint8 where the file has 8 bits a channel, else float32; transparency is dropped."""
-    pixels = _channels_last(_read(path, ("image",), colours=True))
+def read_image(path: Path, channels: int, piece: Slice | None = None) -> Array:
+    """C×H×W, uint8 where the file has 8 bits a channel, else float32; transparency is dropped.
+
+    With a `piece`, the slice of a volume that was made of the file and is kept elsewhere.
+    """
+    pixels = _kept(piece) if piece else _channels_last(_read(path, ("image",), colours=True))
     if pixels.dtype not in (np.uint8, np.bool_):
         pixels = pixels.astype(np.float32)
         bad = pixels.size - np.count_nonzero(np.isfinite(pixels))
@@ -36,9 +40,11 @@ def read_image(path: Path, channels: int) -> Array:
     return np.ascontiguousarray(pixels, dtype=np.uint8 if pixels.dtype == np.bool_ else None)
 
 
-def read_mask(path: Path, keys: Sequence[str] = ("mask",)) -> NDArray[np.uint8]:
-    """H×W class numbers; of an HDF5 file the first of `keys` it has."""
-    pixels = _channels_last(_read(path, keys, colours=False))
+def read_mask(
+    path: Path, keys: Sequence[str] = ("mask",), piece: Slice | None = None
+) -> NDArray[np.uint8]:
+    """H×W class numbers; of an HDF5 file the first of `keys` it has, else as for images."""
+    pixels = _kept(piece) if piece else _channels_last(_read(path, keys, colours=False))
     if not _is_grey(pixels):
         raise UnreadableError("has colours; a mask has one channel, of class numbers")
     values = pixels[:, :, 0]
@@ -50,6 +56,10 @@ def read_mask(path: Path, keys: Sequence[str] = ("mask",)) -> NDArray[np.uint8]:
     return np.ascontiguousarray(values, dtype=np.uint8)
 
 
+def _kept(piece: Slice) -> Array:
+    return read_slice(piece).transpose(1, 2, 0)
+
+
 def datasets(path: Path) -> tuple[str, ...]:
     """The names of what an HDF5 file holds; nothing for any other or a broken file."""
     if _READERS.get(path.suffix.lower()) is not _read_hdf5:
@@ -58,7 +68,7 @@ def datasets(path: Path) -> tuple[str, ...]:
         check_file(path)
         with _h5py().File(path) as file:
             return tuple(file)
-    except Exception:  # what is wrong with it is said when it is read
+    except Exception:  # noqa: BLE001 (what is wrong with it is said when it is read)
         return ()
 
 
