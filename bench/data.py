@@ -20,7 +20,7 @@ from polyclinic.data.synthetic import federation
 from polyclinic.data.tasks import TASKS
 from polyclinic.engine.allocator import keep_freed_memory
 from polyclinic.losses import segmentation_loss
-from polyclinic.networks import UNet
+from polyclinic.networks.unet import UNet
 
 TASK = TASKS["fundus"]
 BATCH = 12

@@ -21,7 +21,7 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
-from polyclinic.networks import UNet
+from polyclinic.networks.unet import UNet
 from polyclinic.runs import RoundLine, Score, SiteInfo
 
 INFOS = tuple(

@@ -5,7 +5,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from polyclinic.networks import FCN, PVTFPN, PretrainedError, ResNetFPN, UNet, load_pretrained
+from polyclinic.networks.fcn import FCN
+from polyclinic.networks.pretrained import PretrainedError, load_pretrained
+from polyclinic.networks.pvt_fpn import PVTFPN
+from polyclinic.networks.resnet_fpn import ResNetFPN
+from polyclinic.networks.unet import UNet
 from tests.networks.plain_pvt import random_checkpoint
 
 
@@ -176,7 +180,7 @@ def test_files_of_something_else_are_refused(tmp_path, small, name, content):
 def test_a_missing_file_is_told_with_its_neighbour(tmp_path, small, ending):
     saved(tmp_path / f"pvt_v2_b0.{ending}", other(small))
     with pytest.raises(
-        PretrainedError, match=rf"no file of weights .*did you mean pvt_v2_b0.{ending}"
+        PretrainedError, match=rf"no file of weights .*did you mean \"pvt_v2_b0.{ending}"
     ):
         load_pretrained(small, tmp_path / f"pvt_v2_bo.{ending}")
     with pytest.raises(PretrainedError, match=rf"no file of weights .*a.{ending}$"):
