@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bench import Ratio, in_processes, take_turns
-from polyclinic.engine.allocator import keep_freed_memory
+from polyclinic.engine.process import keep_freed_memory
 from polyclinic.losses import segmentation_loss
 from polyclinic.networks.unet import UNet
 

@@ -24,9 +24,12 @@ from polyclinic.contract.violation import Violation
 from polyclinic.contract.watched import Exchange, ScatteredSites, WatchedSites
 from polyclinic.data.cases import SiteData
 from polyclinic.engine.checkpoint import Checkpoint
-from polyclinic.engine.local import LocalSites, prepare_process
-from polyclinic.engine.loop import Event, Loop, Scored
-from polyclinic.engine.site_runner import Assignment, SiteRunner
+from polyclinic.engine.local import LocalSites
+from polyclinic.engine.loop import Event, Loop
+from polyclinic.engine.process import prepare_process
+from polyclinic.engine.run import Assignment
+from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.sites import Scored
 from polyclinic.engine.starting import first_server
 from polyclinic.engine.states import SiteState
 from polyclinic.federation.method import Finish, Method

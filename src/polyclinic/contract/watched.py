@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from polyclinic.engine.local import LocalSites, LocalWorker
-from polyclinic.engine.loop import Reply
-from polyclinic.engine.site_runner import Assignment, SiteRunner
+from polyclinic.engine.run import Assignment
+from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.sites import Reply
 from polyclinic.engine.states import SiteState
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage

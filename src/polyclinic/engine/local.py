@@ -9,27 +9,26 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numba
 import torch
 import torch.multiprocessing
 
 from polyclinic.config import Study
 from polyclinic.data.cases import Cases, SiteData, pool, with_masks
 from polyclinic.data.load import load_federation
-from polyclinic.engine.allocator import keep_freed_memory
 from polyclinic.engine.inspection import draw_attention, embedded
-from polyclinic.engine.loop import Reply, Scored
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.parents import end_with_parent
 from polyclinic.engine.pictures import draw_pictures
-from polyclinic.engine.run import Run, assignment_of, device_of, site_info
-from polyclinic.engine.site_runner import Assignment, SiteRunner
+from polyclinic.engine.process import prepare_process
+from polyclinic.engine.run import Assignment, Run, assignment_of, device_of, site_info
+from polyclinic.engine.site_runner import Scoring, SiteRunner
+from polyclinic.engine.sites import Reply, Scored
 from polyclinic.engine.starting import refuse_no_validation, refuse_unsuitable
 from polyclinic.engine.states import SiteState, StateFolder
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
-from polyclinic.runs import RoundLine, RunError, RunFolder, Score, SiteInfo, Split, write_embeddings
+from polyclinic.runs import RoundLine, RunError, RunFolder, SiteInfo, write_embeddings
 
 Outcome = TypeVar("Outcome")
 POOLED = "pooled"
@@ -142,17 +141,11 @@ class LocalSites:
         return zip(messages, self._map(LocalWorker.work, tasks), strict=True)
 
     def score(
-        self,
-        messages: Mapping[str, Message] | None,
-        *,
-        split: Split,
-        metrics: Sequence[str],
-        number: int,
-        since: int,
+        self, scoring: Scoring, messages: Mapping[str, Message] | None, *, since: int
     ) -> Iterator[Scored]:
         """Score every site's model."""
         tasks = [
-            (info, messages[info.name] if messages else None, split, tuple(metrics), number, since)
+            (info, scoring, messages[info.name] if messages else None, since)
             for info in self.scored
         ]
         return iter(self._map(LocalWorker.score, tasks))
@@ -220,26 +213,16 @@ class LocalWorker:
         return Reply(visit.reply, line)
 
     def score(
-        self,
-        info: SiteInfo,
-        message: Message | None,
-        split: Split,
-        metrics: Sequence[str],
-        number: int,
-        since: int,
+        self, info: SiteInfo, scoring: Scoring, message: Message | None, since: int
     ) -> Scored:
         """Scores of a site's model; the final ones come with pictures."""
-        data = self.data[info.name]
-        state = self._state(info, since)
-        rows, cases, predicted = self.runner.score(
-            info, data, split, metrics, message, state, number
-        )
-        if self.pictures and split == "test":
+        data, state = self.data[info.name], self._state(info, since)
+        rows, cases, predicted = self.runner.score(info, data, scoring, message, state)
+        if self.pictures and scoring.split == "test":
             task = self.runner.assignment.task
             draw_pictures(self.run, info.name, task, cases, predicted, rows)
             self._look_inside(info, data, cases, state, since)
-        scores = tuple(Score(number, split, info.name, *row) for row in rows)
-        return Scored(number, split, info.name, scores)
+        return Scored.of(scoring, info.name, rows)
 
     def _state(self, info: SiteInfo, since: int) -> SiteState | None:
         try:
@@ -275,14 +258,6 @@ class LocalWorker:
 
 
 _worker: LocalWorker  # the runner of a worker process
-
-
-def prepare_process(threads: int) -> None:
-    """Make this process ready to train: its threads, its way to keep memory."""
-    keep_freed_memory()
-    # numba first: where it starts its own threads here, it would set torch's number anew.
-    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-    torch.set_num_threads(threads)
 
 
 def _open_worker(

@@ -4,7 +4,7 @@ import pytest
 
 from polyclinic.engine.flower.engine import refuse_impossible
 from polyclinic.engine.flower.wire import header_of
-from polyclinic.engine.local import prepare_process
+from polyclinic.engine.process import prepare_process
 from polyclinic.runs import RunError
 from tests.engine.flower.hospitals import Hospitals, greeting
 

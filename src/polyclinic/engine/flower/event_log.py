@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from polyclinic.engine.loop import Event, Notice, RoundDone, Scored
+from polyclinic.engine.loop import Event, Notice, RoundDone
 from polyclinic.engine.run import Run
+from polyclinic.engine.sites import Scored
 from polyclinic.runs import RoundLine, Score, write_atomic
 from polyclinic.runs.files import append_lines, complete_lines
 
