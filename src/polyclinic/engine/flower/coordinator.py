@@ -104,11 +104,9 @@ class Coordinator:
         if listens(host, port):
             self.say(f"joining the SuperLink on {host}:{port}")
             return
-        files = self.file.certificates
-        certificates = commands.Certificates(**dict(files)) if files else None
         self.file.state.mkdir(parents=True, exist_ok=True)
         database = self.file.state / "superlink.db"
-        command = commands.superlink(host, port, database, certificates)
+        command = commands.superlink(host, port, database, self.file.certificates)
         log = self.file.state / "superlink.log"
         self.superlink = SupervisedProcess(
             "the SuperLink", command, self.environment, self.say, log

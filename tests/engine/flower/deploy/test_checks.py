@@ -1,6 +1,5 @@
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -275,16 +274,13 @@ def test_an_unencrypted_site_is_told_and_still_checked(folder, coordinator):
 
 
 def test_an_unknown_flower_is_told(folder, monkeypatch):
-    monkeypatch.setattr(commands, "SPELLINGS", {"0.9": commands.Spelling()})
+    monkeypatch.setattr(commands, "RELEASES", ("0.9",))
     assert "which was never tried" in wrong(folder)["versions"]
 
 
 def test_a_flower_that_would_talk_is_told(folder, monkeypatch):
-    loud = replace(
-        commands.Spelling(),
-        supernode=("flower-supernode", "--allow-runtime-dependency-installation"),
-    )
-    monkeypatch.setattr(commands, "SPELLINGS", {commands.release(commands.version("flwr")): loud})
+    loud = (*commands.SUPERNODE, "--allow-runtime-dependency-installation")
+    monkeypatch.setattr(commands, "SUPERNODE", loud)
     assert "not off: --allow-runtime" in wrong(folder)["quiet"]
 
 

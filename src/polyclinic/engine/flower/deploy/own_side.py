@@ -29,7 +29,7 @@ SPARE_MEGABYTES = 1000
 def check_programs() -> Finding:
     """Python, Polyclinic and Flower."""
     try:
-        commands.spelling()
+        commands.refuse_untried()
     except ValueError as error:
         return Finding("versions", str(error), "pip install 'polyclinic[flower]'")
     installed = f"Polyclinic {version('polyclinic')}, Flower {version('flwr')}"
