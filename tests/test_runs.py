@@ -358,8 +358,9 @@ def test_a_forbidden_folder_is_said_in_plain_words(number):
 
 HOLD = """
 import sys, time
+from pathlib import Path
 from polyclinic.runs import RunFolder
-with RunFolder(sys.argv[1]).lock():
+with RunFolder(Path(sys.argv[1])).lock():
     print("held", flush=True)
     time.sleep(300)
 """
@@ -397,8 +398,9 @@ def test_one_process_does_not_lock_twice(folder):
 
 FORK = """
 import os, sys, time
+from pathlib import Path
 from polyclinic.runs import RunFolder
-with RunFolder(sys.argv[1]).lock():
+with RunFolder(Path(sys.argv[1])).lock():
     child = os.fork()
     if child == 0:
         time.sleep(300)

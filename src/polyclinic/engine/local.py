@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,9 +15,9 @@ import torch
 import torch.multiprocessing
 
 from polyclinic.config import Study
-from polyclinic.data.cases import Cases, SiteData, pool, with_masks
+from polyclinic.data.cases import SiteData, pool, with_masks
 from polyclinic.data.load import load_federation
-from polyclinic.engine.inspection import draw_attention, embedded
+from polyclinic.engine.inspection import look_inside
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.parents import end_with_parent
 from polyclinic.engine.pictures import draw_pictures
@@ -28,7 +30,7 @@ from polyclinic.engine.states import SiteState, StateFolder
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
-from polyclinic.runs import RoundLine, RunError, RunFolder, SiteInfo, write_embeddings
+from polyclinic.runs import RoundLine, RunError, RunFolder, SiteInfo
 
 Outcome = TypeVar("Outcome")
 POOLED = "pooled"
@@ -169,22 +171,15 @@ class LocalSites:
         return (work(self.worker, *task) for task in tasks)
 
 
+@dataclass(frozen=True)
 class LocalWorker:
     """One process's runner with the sites' data and the folder of their states."""
 
-    def __init__(
-        self,
-        runner: SiteRunner,
-        data: Mapping[str, SiteData],
-        run: RunFolder,
-        states: StateFolder,
-        pictures: bool,
-    ) -> None:
-        self.runner = runner
-        self.data = data
-        self.run = run
-        self.states = states
-        self.pictures = pictures
+    runner: SiteRunner
+    data: Mapping[str, SiteData]
+    run: RunFolder
+    states: StateFolder
+    pictures: bool
 
     def work(self, info: SiteInfo, stage: str, message: Message, number: int, since: int) -> Reply:
         """A visit to a site, whose state is read before and written after it."""
@@ -221,7 +216,8 @@ class LocalWorker:
         if self.pictures and scoring.split == "test":
             task = self.runner.assignment.task
             draw_pictures(self.run, info.name, task, cases, predicted, rows)
-            self._look_inside(info, data, cases, state, since)
+            model_of = partial(self.states.load, since=since)
+            look_inside(self.run, self.runner, info, cases, self.data, model_of)
         return Scored.of(scoring, info.name, rows)
 
     def _state(self, info: SiteInfo, since: int) -> SiteState | None:
@@ -233,28 +229,6 @@ class LocalWorker:
                 f"{error}; bring it back from a backup, or remove {newest}: the run then goes on "
                 "from the round before"
             ) from error
-
-    def _look_inside(
-        self, info: SiteInfo, data: SiteData, cases: Cases, state: SiteState | None, since: int
-    ) -> None:
-        """Keep embeddings of pixels and draw maps of attention, of methods that have such.
-
-        Attention is drawn with every site's model, so that they can be compared at the same cases.
-        """
-        method = self.runner.assignment.method
-        final = self.runner.opened(info, data, state)
-        with method.in_use(final):
-            draw_attention(self.run, method, final, cases)
-            after = embedded("after", final, cases) if method.shows_embeddings else None
-        if after is not None:
-            before = embedded("before", self.runner.opened(info, data, None), cases)
-            write_embeddings(self.run.embeddings_path(info.name), [before, after])
-        for other in self.runner.assignment.sites:
-            if other != info and self.run.attention_pictures(info.name):
-                model = self.states.load(other.name, since)
-                theirs = self.runner.opened(other, self.data[other.name], model)
-                with method.in_use(theirs):
-                    draw_attention(self.run, method, theirs, cases, whose=info)
 
 
 _worker: LocalWorker  # the runner of a worker process

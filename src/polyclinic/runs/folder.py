@@ -7,6 +7,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
 
@@ -37,14 +38,11 @@ _Line = TypeVar("_Line")
 log = logging.getLogger("polyclinic.runs")
 
 
+@dataclass(frozen=True)
 class RunFolder:
     """The files of one run (one method, one seed); reading never changes them."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-
-    def __repr__(self) -> str:
-        return f"RunFolder({str(self.path)!r})"
+    path: Path
 
     def lock(self) -> AbstractContextManager[None]:
         """Keep every other process out of this folder for as long as the block lasts."""

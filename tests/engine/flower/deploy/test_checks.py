@@ -220,10 +220,11 @@ def test_a_study_that_asks_for_more_than_is_allowed_is_told(folder, coordinator)
     changed(folder, "iterations = 1000", "iterations = 19")
     changed(folder, 'methods = ["fedavg", "fedbn"]', 'methods = ["fedb*"]')
     line = wrong(folder)["permissions"]
-    assert "method fedavg; training.iterations = 20, allowed are 19" in line
+    assert "method fedavg is not among those allowed (fedb*)" in line
+    assert "training.iterations = 20 is more than the 19 allowed" in line
     told = json.loads(coordinator.published) | {"budgets": {"finetune.epochs": 21}}
     coordinator.published = json.dumps(told).encode()
-    assert "finetune.epochs = 21, allowed are 20" in wrong(folder)["permissions"]
+    assert "finetune.epochs = 21 is more than the 20 allowed" in wrong(folder)["permissions"]
 
 
 def test_data_are_checked_like_polyclinic_data_check(folder):
