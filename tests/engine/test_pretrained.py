@@ -13,7 +13,8 @@ from polyclinic.data.errors import DataError
 from polyclinic.engine.local import assign, load_data
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.networks import PretrainedError, UNet
+from polyclinic.networks.pretrained import PretrainedError
+from polyclinic.networks.unet import UNet
 from tests.federations import run_locally
 
 DEVICE = torch.device("cpu")

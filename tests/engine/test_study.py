@@ -12,8 +12,9 @@ import torch
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
-from polyclinic.engine.loop import RoundDone, Scored
+from polyclinic.engine.loop import RoundDone
 from polyclinic.engine.run import runs_of
+from polyclinic.engine.sites import Scored
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.evaluation import METRICS, Metric
 from polyclinic.evaluation.metrics import APART

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from polyclinic.methods.feddp import FedDP
-from polyclinic.networks import NETWORKS, PartError
-from polyclinic.networks.parts import everything, part
+from polyclinic.networks import NETWORKS
+from polyclinic.networks.parts import PartError, everything, part
 from tests.federations import equal
 
 SIDE = 64  # smaller images leave attention a single place, and queries nothing to learn

@@ -5,7 +5,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from polyclinic.networks import FCN, PVTFPN, PretrainedError, ResNetFPN, UNet, load_pretrained
+from polyclinic.networks.fcn import FCN
+from polyclinic.networks.pretrained import PretrainedError, load_pretrained
+from polyclinic.networks.pvt_fpn import PVTFPN
+from polyclinic.networks.resnet_fpn import ResNetFPN
+from polyclinic.networks.unet import UNet
 from tests.networks.plain_pvt import random_checkpoint
 
 
@@ -178,7 +182,7 @@ def test_numbers_that_are_no_weights_are_refused(tmp_path, small, odd):
 def test_a_missing_file_is_told_with_its_neighbour(tmp_path, small):
     saved(tmp_path / "pvt_v2_b0.safetensors", other(small))
     with pytest.raises(
-        PretrainedError, match=r"no file of weights .*did you mean pvt_v2_b0.safetensors"
+        PretrainedError, match=r"no file of weights .*did you mean \"pvt_v2_b0.safetensors"
     ):
         load_pretrained(small, tmp_path / "pvt_v2_bo.safetensors")
     with pytest.raises(PretrainedError, match=r"no file of weights .*a.safetensors$"):

@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from polyclinic.networks import PVTFPN, everything, part
+from polyclinic.networks.parts import everything, part
 from polyclinic.networks.pvt import PVT, DropPath
+from polyclinic.networks.pvt_fpn import PVTFPN
 from tests.networks.plain_pvt import plain_features, random_checkpoint
 
 

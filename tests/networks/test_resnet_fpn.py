@@ -3,8 +3,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from polyclinic.networks import ResNetFPN, norms, statistics
-from polyclinic.networks.resnet_fpn import ResNet
+from polyclinic.networks.parts import norms, statistics
+from polyclinic.networks.resnet_fpn import ResNet, ResNetFPN
 
 
 def count(module):

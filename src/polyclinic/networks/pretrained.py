@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 import torch
@@ -13,6 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from polyclinic.config.mistakes import did_you_mean, nearest
+from polyclinic.data.errors import listed
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.pvt import halve_keys_and_values
 
@@ -37,9 +38,12 @@ class Match:
     def __str__(self) -> str:
         wanted = len(self.loaded) + len(self.missing) + len(self.shapes)
         told = [f"{self.file.name}: {len(self.loaded)} of {wanted} tensors of the {self.place}"]
-        told += _told("not in the file", self.missing)
-        told += _told("of another shape", self.shapes)
-        told += _told("not used", self.unused)
+        rest = {
+            "not in the file": self.missing,
+            "of another shape": self.shapes,
+            "not used": self.unused,
+        }
+        told += [f"{what}: {listed(names, SHOWN)}" for what, names in rest.items() if names]
         return "; ".join(told)
 
 
@@ -73,8 +77,7 @@ def load_pretrained(net: Segmenter, file: Path) -> Match:
 
 def _read(file: Path) -> dict[str, Tensor]:
     if not file.is_file():
-        near = get_close_matches(file.name, [other.name for other in file.parent.glob("*")], n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(file.name, [other.name for other in file.parent.glob("*")])
         raise PretrainedError(f"there is no file of weights {file}{hint}")
     try:
         tensors = load_file(file)
@@ -144,17 +147,9 @@ def _why_nothing(
         return f"{problem}: all shapes differ, such as {shapes[0]}; is the width another?"
     wanted = [name for match in matches[:2] for name in match.missing]
     for name in tensors:
-        near = get_close_matches(name, wanted, n=1)
-        if near:
-            return f"{problem}: it names {name}, and the nearest name here is {near[0]}"
+        if near := nearest(name, wanted):
+            return f"{problem}: it names {name}, and the nearest name here is {near}"
     return f"{problem}: it names {next(iter(tensors))}, and the names here are like {wanted[-1]}"
-
-
-def _told(what: str, names: Sequence[str]) -> list[str]:
-    if not names:
-        return []
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return [f"{what}: {', '.join(names[:SHOWN])}{more}"]
 
 
 def _shape(tensor: Tensor) -> str:

@@ -10,7 +10,8 @@ from polyclinic.catalog import BUILT_IN
 from polyclinic.engine.flower.coordinator import across_hospitals
 from polyclinic.engine.flower.engine import site_names
 from polyclinic.engine.flower.wire import Payload, header_of
-from polyclinic.engine.loop import Notice, RoundDone, Scored, TooFewSites
+from polyclinic.engine.loop import Notice, RoundDone, TooFewSites
+from polyclinic.engine.sites import Scored
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import RoundLine, RunError, RunFolder
 from tests.engine.flower.hospitals import Hospitals

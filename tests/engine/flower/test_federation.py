@@ -13,8 +13,8 @@ import pytest
 from polyclinic.config.coordinator_file import load_coordinator_file
 from polyclinic.engine.flower.coordinator import Coordinator
 from polyclinic.engine.flower.ledger import Ledger
-from polyclinic.engine.flower.processes import alive
 from polyclinic.runs import RunFolder, run_path
+from polyclinic.runs.lock import alive
 from tests.engine.flower.deployment import Federation, descendants, seconds_worked, wait_until
 from tests.engine.flower.hospitals import WEAK, Hospitals
 

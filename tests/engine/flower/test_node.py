@@ -13,7 +13,6 @@ from polyclinic.config.node_file import ServerAddress
 from polyclinic.engine.flower.node import run_site
 from polyclinic.engine.flower.processes import (
     SupervisedProcess,
-    alive,
     end,
     free_port,
     listens,
@@ -22,6 +21,7 @@ from polyclinic.engine.flower.processes import (
 )
 from polyclinic.engine.flower.site_app import ask_worker
 from polyclinic.engine.flower.wire import header_of
+from polyclinic.runs.lock import alive
 from tests.engine.flower.deployment import wait_until
 from tests.engine.flower.hospitals import Hospitals, greeting
 

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from polyclinic.engine.flower.engine import travelling
 from polyclinic.engine.flower.wire import header_of
-from polyclinic.engine.local import prepare_process
+from polyclinic.engine.process import prepare_process
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.networks import UNet
 from tests.engine.flower.hospitals import Hospitals, greeting

@@ -26,7 +26,7 @@ from polyclinic.engine.flower.protocol import (
 from polyclinic.engine.flower.sites import FlowerSites
 from polyclinic.engine.flower.transport import Transport
 from polyclinic.engine.flower.wire import Payload
-from polyclinic.engine.local import prepare_process
+from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Run, assignment_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.starting import refuse_no_validation, refuse_unsuitable

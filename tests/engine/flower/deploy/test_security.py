@@ -237,6 +237,6 @@ def test_real_supernodes_that_are_not_known_are_refused(running, tmp_path):
 def keyless(running: Loopback, address: str) -> Iterator[Path]:
     log = running.folder / "nobody.log"
     link = ("--superlink", address, "--root-certificates", str(running.ca))
-    command = (*commands.spelling().supernode, *link, "--port", str(free_port()))
+    command = (*commands.SUPERNODE, *link, "--port", str(free_port()))
     with process(command, log, commands.environment(running.folder / "nobody")):
         yield log
