@@ -40,7 +40,8 @@ from polyclinic.federation.server import Server
 from polyclinic.methods.calibration import IGC
 from polyclinic.methods.finetune import FineTune
 from polyclinic.methods.learned_mixing import Mixing
-from polyclinic.networks import NETWORKS, Segmenter
+from polyclinic.networks import NETWORKS
+from polyclinic.networks.contract import Segmenter
 from polyclinic.runs import RunFolder
 
 WIDTH = 2
