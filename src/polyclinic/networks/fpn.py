@@ -8,8 +8,8 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn import functional
 
+from polyclinic.networks.blocks import EnlargingHead
 from polyclinic.networks.contract import Segmenter
-from polyclinic.networks.heads import EnlargingHead
 
 PYRAMID, BRANCH = 256, 128  # channels of the pyramid's maps and of the map they end in
 GROUPS = 32

@@ -1,5 +1,7 @@
 """The second pyramid vision transformer, with the names of its public checkpoints.
 
+Under a feature pyramid it has 5.2 million parameters at a width of 32.
+
 Its maps lie as batch × height × width × channels, which is what channels-last convolutions give and
 take: tokens and maps are the same memory.
 """
@@ -13,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from polyclinic.networks.blocks import Width
+from polyclinic.networks.fpn import FPNSegmenter
 from polyclinic.networks.parts import Names, everything
 
 STAGES = range(1, 5)
@@ -209,3 +213,12 @@ def _draw(module: nn.Module) -> None:
         return
     if module.bias is not None:
         nn.init.zeros_(module.bias)
+
+
+class PVTFPN(FPNSegmenter):
+    """PVTv2 (b0 at a width of 32, b1 at 64) with an FPN decoder and a 1×1 head."""
+
+    name = "pvt_fpn"
+
+    def __init__(self, *, channels: int, classes: int, width: Width = 32) -> None:
+        super().__init__(PVT(channels, width), channels=channels, classes=classes)

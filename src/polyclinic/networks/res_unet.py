@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from polyclinic.networks.blocks import Norm, UpDecoder, UpLevel, Width
+from polyclinic.networks.blocks import Halving, Norm, UpDecoder, UpLevel, Width
 from polyclinic.networks.contract import Segmenter
-from polyclinic.networks.projection import Halving
 
 
 class ResUNet(Segmenter):

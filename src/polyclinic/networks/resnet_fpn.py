@@ -5,9 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional
 
-from polyclinic.networks.blocks import Norm, Width
+from polyclinic.networks.blocks import Halving, Norm, Width
 from polyclinic.networks.fpn import FPNSegmenter
-from polyclinic.networks.projection import Halving
 
 LAYERS = range(1, 5)
 

@@ -15,9 +15,9 @@ from typing import Any
 from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.config.coordinator_file import CoordinatorFile
 from polyclinic.engine.flower import commands
-from polyclinic.engine.flower.bundle import write_bundle
 from polyclinic.engine.flower.engine import events_file, refuse_impossible, site_names
 from polyclinic.engine.flower.event_log import EventLog, events_in
+from polyclinic.engine.flower.guard import write_bundle
 from polyclinic.engine.flower.processes import SupervisedProcess, listens
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.study import Watch, refuse_mistaken_runs

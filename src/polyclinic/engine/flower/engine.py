@@ -14,7 +14,6 @@ import torch
 from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.data.synthetic import federation
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.link import Failure, Link
 from polyclinic.engine.flower.protocol import (
     GreetingRequest,
     GreetingResponse,
@@ -24,14 +23,14 @@ from polyclinic.engine.flower.protocol import (
     requesting,
 )
 from polyclinic.engine.flower.sites import FlowerSites
-from polyclinic.engine.flower.transport import Transport
+from polyclinic.engine.flower.transport import Failure, Link, Transport
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Run, assignment_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.starting import refuse_no_validation, refuse_unsuitable
 from polyclinic.runs import RunError, SiteInfo, slug
-from polyclinic.runs.texts import plain
+from polyclinic.runs.files import plain
 
 
 class FlowerEngine:

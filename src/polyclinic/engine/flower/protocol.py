@@ -19,13 +19,13 @@ from torch import Tensor
 
 from polyclinic.data.errors import listed
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.link import Failure
+from polyclinic.engine.flower.transport import Failure
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED
 from polyclinic.federation.weights import Weights
 from polyclinic.runs import SiteInfo, Split
-from polyclinic.runs.texts import plain
+from polyclinic.runs.files import plain
 
 NO_STATE = -1  # before a site's first visit
 MOST = 10**9  # of anything that a site counts: cases, images, steps, seconds

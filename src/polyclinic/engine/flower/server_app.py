@@ -12,7 +12,7 @@ from polyclinic.catalog import installed
 from polyclinic.config import load_study
 from polyclinic.engine.flower.engine import FlowerEngine, events_file
 from polyclinic.engine.flower.event_log import EventLog
-from polyclinic.engine.flower.link import Link
+from polyclinic.engine.flower.transport import Link
 from polyclinic.engine.parents import end_with
 from polyclinic.engine.study import run_study
 

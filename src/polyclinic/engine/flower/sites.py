@@ -10,7 +10,6 @@ from typing import Any
 
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.link import Failure
 from polyclinic.engine.flower.protocol import (
     NO_STATE,
     ScoreRequest,
@@ -25,7 +24,7 @@ from polyclinic.engine.flower.protocol import (
     read_response,
     requesting,
 )
-from polyclinic.engine.flower.transport import Transport
+from polyclinic.engine.flower.transport import Failure, Transport
 from polyclinic.engine.flower.versions import Versions
 from polyclinic.engine.flower.wire import Payload, pack, unpack
 from polyclinic.engine.reply_store import ReplyStore

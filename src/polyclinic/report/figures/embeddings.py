@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.evaluation.separation import separation
+from polyclinic.evaluation.statistics import separation
 from polyclinic.report.figures.style import (
     WIDTH,
     Margins,
