@@ -1,7 +1,5 @@
 """A small federation on which a method shows what it does; each run is done once and kept."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace

@@ -4,8 +4,6 @@ Embeddings of pixels and maps of attention are patients' data, so only the local
 whose sites are all on one machine.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 

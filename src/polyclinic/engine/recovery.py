@@ -1,7 +1,5 @@
 """A run folder that is taken up again: what is left of it, what was lost, and how to go on."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 
 from polyclinic.engine.checkpoint import Checkpoint

@@ -1,7 +1,5 @@
 """What must hold before anything is trained, and the server that a run starts with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

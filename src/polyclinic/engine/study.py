@@ -1,7 +1,5 @@
 """Running a study: every method with every seed, each in a run folder of its own."""
 
-from __future__ import annotations
-
 import platform
 import shutil
 import tomllib

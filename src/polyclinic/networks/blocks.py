@@ -1,7 +1,5 @@
 """Layers that networks are made of, written for channels-last maps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """A fully convolutional network: VGG-16 whose three last levels are scored and added up."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 import torch

@@ -1,7 +1,5 @@
 """The decoder of a feature pyramid: from the deepest map up, all levels added at the finest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import cast
 

@@ -1,7 +1,5 @@
 """A network whose deepest map passes a site's gate, with guides beside its decoder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 

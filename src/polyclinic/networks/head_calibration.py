@@ -1,7 +1,5 @@
 """A head that looks again where the heads of several sites disagree (LC-Fed)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal, cast
 

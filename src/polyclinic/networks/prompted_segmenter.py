@@ -1,7 +1,5 @@
 """A network that is told its context by prompts, with a gate at its head and a second decoder."""
 
-from __future__ import annotations
-
 import copy
 from typing import Literal
 

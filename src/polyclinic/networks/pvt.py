@@ -6,8 +6,6 @@ Its maps lie as batch × height × width × channels, which is what channels-las
 take: tokens and maps are the same memory.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The deep residual U-Net: 8.2 million parameters at a width of 64."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """ResNet-18 under a feature pyramid: 13 million parameters at a width of 64."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 from torch.nn import functional
 

@@ -1,4 +1,4 @@
-"""Writing so that a reader never sees half a file, and texts and errors that are fit to be shown."""
+"""Files that a reader never sees half of, and texts and errors that are fit to be shown."""
 
 import errno
 import os

@@ -1,7 +1,5 @@
 """The coordinator's side: a SuperLink, started or joined, and a study that runs on it."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -1,7 +1,5 @@
 """The engine across hospitals: the coordinator's side of every run, over any link to sites."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

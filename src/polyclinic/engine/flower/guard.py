@@ -6,8 +6,6 @@ Flower unpacks the app it was sent and puts its folder on Python's path. Before 
 from there the guard compares the folder with the bundle of the installed Polyclinic.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

@@ -1,7 +1,5 @@
 """The app that the SuperLink starts at the coordinator: it hosts one study."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A site's service: checks requests, does the work, and lets out what the policy allows."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping

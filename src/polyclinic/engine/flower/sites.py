@@ -1,7 +1,5 @@
 """The sites of a run across hospitals, asked over the transport; every response is checked."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

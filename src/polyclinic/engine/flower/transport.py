@@ -4,8 +4,6 @@ A link knows machines by numbers and makes errors of its own; here every reply, 
 there is none, has the name of a site. Nothing waits for ever.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
