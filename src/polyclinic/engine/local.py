@@ -24,8 +24,8 @@ from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Assignment, Run, assignment_of, device_of, site_info
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.sites import Reply, Scored
-from polyclinic.engine.starting import refuse_no_validation, refuse_unsuitable
 from polyclinic.engine.states import SiteState, StateFolder
+from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage

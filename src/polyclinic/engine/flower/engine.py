@@ -26,7 +26,7 @@ from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Run, assignment_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.starting import refuse_no_validation, refuse_unsuitable
+from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
 from polyclinic.runs import RunError, SiteInfo, slug
 from polyclinic.runs.files import plain
 
