@@ -16,7 +16,6 @@ from polyclinic.engine.flower.protocol import (
     GreetingRequest,
     GreetingResponse,
     check_about,
-    open_response,
     read_response,
     requesting,
 )
@@ -147,7 +146,7 @@ def _greeting(run: Run) -> bytes:
 
 
 def _greeted(site: str, reply: bytes | Failure, packages: Mapping[str, str]) -> GreetingResponse:
-    response = read_response(GreetingResponse, open_response(site, reply, most=0))
+    response, _ = read_response(GreetingResponse, site, reply, most=0)
     theirs = {"Polyclinic": response.version, **response.packages}
     for package, here in {"Polyclinic": version("polyclinic"), **packages}.items():
         if theirs.get(package) != here:

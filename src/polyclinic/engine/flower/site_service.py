@@ -111,10 +111,9 @@ class SiteService:
         about = site_info(data)
         run = self._open(request.study, (about,))
         self._check(run.study, len(data.train), run.runner)
-        scorable = len(with_masks(data.val))
         response = GreetingResponse(
             about=about,
-            scorable=scorable,
+            scorable=len(with_masks(data.val)),
             version=version("polyclinic"),
             packages=run.study.packages,
         )
@@ -221,8 +220,7 @@ class SiteService:
         write_atomic(file, text)
         study = load_study(file, [], self.tables)
         if study.network.pretrained is not None:
-            reason = "network.pretrained names a file, and a site opens none for a study"
-            raise PolicyRefusal(reason)
+            raise PolicyRefusal("network.pretrained is a file, and a site opens none for a study")
         return study
 
     def _read_data(self, text: str) -> SiteData:
@@ -235,13 +233,11 @@ class SiteService:
                 f"the study wants site {self.site.name} to train on {kinds[1]}, "
                 f"but its own settings say {kinds[0]}"
             )
-        place = SiteSettings(
-            name=self.site.name, folder=self.site.data, labels=kinds[0] if kinds else None
-        )
+        own = {"name": self.site.name, "folder": self.site.data, "labels": next(iter(kinds), None)}
         (data,) = load_federation(
             study.task.built,
             study.data,
-            [place],
+            [SiteSettings.model_validate(own)],
             labels=choice.labels,
             splits_folder=self.site.state / "splits",
         )

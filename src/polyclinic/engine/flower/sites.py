@@ -18,7 +18,6 @@ from polyclinic.engine.flower.protocol import (
     check_disclosure,
     check_message,
     conflicts,
-    open_response,
     read_response,
     requesting,
 )
@@ -66,7 +65,12 @@ class FlowerSites:
         version = self._version(stage, number)
         payloads, sizes = {}, {}
         for site, message in messages.items():
-            request = self._stage_request(stage, site, number, since, version)
+            request = StageRequest(
+                **self._common(site, number, since),
+                stage=stage.name,
+                writes=version,
+                encoding=self.transport.settings.encoding,
+            )
             payload = self._payload(request, message)
             payloads[site], sizes[site] = payload.to_bytes(), payload.nbytes
         held: dict[str, Reply] = {}
@@ -117,13 +121,6 @@ class FlowerSites:
     def keep(self, last: int) -> None:
         """Nothing is kept here: a site's final model is a file at the site."""
 
-    def _stage_request(
-        self, stage: Stage, site: str, number: int, since: int, version: int
-    ) -> StageRequest:
-        common = self._common(site, number, since)
-        encoding = self.transport.settings.encoding
-        return StageRequest(**common, stage=stage.name, writes=version, encoding=encoding)
-
     def _common(self, site: str, number: int, since: int) -> dict[str, Any]:
         versions = {self.versions.before(site, each) for each in (*self.needed, since)}
         return {
@@ -157,8 +154,7 @@ class FlowerSites:
     ) -> Reply:
         """The site's reply with its line; without a message where it cannot be used."""
         try:
-            payload = open_response(site, response, self.largest)
-            worked = read_response(StageResponse, payload)
+            worked, payload = read_response(StageResponse, site, response, self.largest)
             if (worked.number, worked.stage) != (number, stage.name):
                 raise PayloadError(f"it answered for round {worked.number}, another stage")
             message = unpack(payload, sent.weights)
@@ -188,7 +184,7 @@ class FlowerSites:
 
     def _scored(self, site: str, response: bytes | Failure, scoring: Scoring) -> Scored:
         try:
-            scores = read_response(ScoreResponse, open_response(site, response, self.largest))
+            scores, _ = read_response(ScoreResponse, site, response, self.largest)
             if (scores.number, scores.split) != (scoring.round, scoring.split):
                 raise PayloadError(f"it answered for round {scores.number}, split {scores.split}")
             regions = self.runner.assignment.task.regions
