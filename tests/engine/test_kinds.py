@@ -52,8 +52,8 @@ def results(made, labels, folder):
 @pytest.mark.parametrize(
     ("labels", "methods"),
     [
-        ("mask", METHODS),
         ("scribble", METHODS),
+        pytest.param("mask", METHODS, marks=pytest.mark.slow),
         *((k, ("fedavg",)) for k in KINDS if k != "scribble"),
     ],
 )

@@ -49,6 +49,12 @@ def test_the_encoder_has_the_known_size():
     assert count(net.decoder) == 1_755_904 + (64 + 128 + 256 + 512 - 32 - 64 - 160 - 256) * 256
 
 
+@pytest.mark.parametrize(("depth", "size"), [(34, 21_284_672), (50, 23_508_032)])
+def test_deeper_encoders_have_the_published_size(depth, size):
+    with torch.device("meta"):
+        assert count(ResNet(3, 64, depth)) == size
+
+
 def test_names_and_shapes_are_those_of_public_checkpoints(encoder):
     shapes = {name: tuple(each.shape) for name, each in encoder.state_dict().items()}
     assert shapes == checkpoint_shapes()

@@ -1,7 +1,7 @@
 """A small federation on which a method shows what it does; each run is done once and kept."""
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -39,10 +39,11 @@ from polyclinic.methods.calibration import IGC
 from polyclinic.methods.finetune import FineTune
 from polyclinic.methods.learned_mixing import Mixing
 from polyclinic.networks import NETWORKS
+from polyclinic.networks.contract import Segmenter
 from polyclinic.runs import RunFolder
 
 WIDTH = 2
-SIDE, LARGER = 32, 64  # pixels; networks other than the first halve them once more
+SIDE, LARGER = 32, 64  # pixels; the larger for networks that halve the smaller to one
 CPU = torch.device("cpu")
 TASK = "octa"
 CASES = (1, 4, 3, 2, 3)  # each site trains on, at most
@@ -63,9 +64,15 @@ class Outcome:
 class Trial:
     """One method on a few tiny sites; their images, labels and networks are made here."""
 
-    def __init__(self, kind: type[Method], folder: Path) -> None:
+    def __init__(
+        self,
+        kind: type[Method],
+        folder: Path,
+        networks: Mapping[str, Callable[..., Segmenter]] = NETWORKS,
+    ) -> None:
         self.kind = kind
         self.folder = folder
+        self.networks = networks
         self._done: dict[Plan, Outcome | Violation] = {}
 
     @cached_property
@@ -78,9 +85,9 @@ class Trial:
 
     @cached_property
     def network(self) -> str:
-        """The first network of the table that the method can work with."""
+        """The first of the networks that the method can work with."""
         reasons = []
-        for name in NETWORKS:
+        for name in self.networks:
             try:
                 SiteRunner(self.assignment(PLAIN, name), CPU)
             except ValueError as error:
@@ -120,7 +127,7 @@ class Trial:
         """What the machines of a run would agree on, with a method of its own."""
         network = network or self.network
         side = self._side(network)
-        make = NETWORKS[network]
+        make = self.networks[network]
         settings = {"width": WIDTH} if "width" in parameters(make) else {}
         data = small_sites(side)[: plan.sites]
         infos = tuple(site_info(site, index) for index, site in enumerate(data))
@@ -139,7 +146,7 @@ class Trial:
         )
 
     def _side(self, network: str) -> int:
-        return SIDE if network == next(iter(NETWORKS)) else LARGER
+        return SIDE if getattr(self.networks[network], "divisor", SIDE) < SIDE else LARGER
 
     def _walk(self, plan: Plan, folder: Path) -> Outcome:
         """The whole run; where it is killed, everything but its files is made anew."""

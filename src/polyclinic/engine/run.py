@@ -10,6 +10,7 @@ import torch
 from polyclinic.config import MethodChoice, NetworkChoice, Study, TrainingSettings
 from polyclinic.data.cases import SiteData
 from polyclinic.data.tasks import Task
+from polyclinic.engine.pretraining import Start, pretrain
 from polyclinic.evaluation import Metric
 from polyclinic.federation.estimating import reestimating
 from polyclinic.federation.method import Finish, Method, Stage
@@ -91,14 +92,23 @@ class Assignment:
         """The stage with this name."""
         return next(stage for stage in self.stages if stage.name == name)
 
-    def first_network(self) -> tuple[Segmenter, str]:
-        """The network as every machine of the run starts with it, and what it has from a file."""
+    def first_network(self, device: torch.device) -> tuple[Segmenter, str]:
+        """The network as every machine of the run starts with it, and what it has learned before.
+
+        That is what a file of weights holds, what drawn images taught it, or both in this order.
+        """
         with torch.random.fork_rng():
             torch.manual_seed(derive(self.seed, "network"))
             net = self.network.built(channels=self.task.channels, classes=len(self.task.classes))
-            file = self.network.pretrained
-            told = str(load_pretrained(net, file)) if file else ""
-            return self.method.adapt(net, self.sites), told
+            file, told = self.network.pretrained, []
+            if file:
+                told.append(str(load_pretrained(net, file)))
+            if self.training.pretrain == "synthetic":
+                named = f"{self.network.name} {self.network.settings} {file}"
+                size = self.task.resolution
+                start = Start(named, size, self.seed, self.training, net, self.task, device)
+                told.append(pretrain(start))
+            return self.method.adapt(net, self.sites), "; ".join(told)
 
     def shared(self, net: Segmenter, stage: Stage | None = None) -> Names:
         """The weights that travel, in a stage that may say so itself."""

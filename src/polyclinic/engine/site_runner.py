@@ -47,7 +47,7 @@ class SiteRunner:
     def __init__(self, assignment: Assignment, device: torch.device) -> None:
         self.assignment = assignment
         self.device = device
-        net, self.pretrained = assignment.first_network()
+        net, self.pretrained = assignment.first_network(device)
         self.net = net.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.weights = flatten(self.net)
         self.initial = self.weights.copy()

@@ -174,12 +174,12 @@ class Federation:
         for process in ending:
             process.terminate()
         for process in ending:
-            process.wait(120)
+            process.wait(600)
 
     def close(self) -> None:
         """End everything; nothing that was started from these folders may go on."""
         self.end(*self.running)
-        wait_until(lambda: not self.left_over(), 60)
+        wait_until(lambda: not self.left_over())
 
     def left_over(self) -> list[list[str]]:
         """The command lines of processes that name one of these folders."""

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED, SPECTRUM
 from polyclinic.federation.weights import Weights
+from polyclinic.networks.pretrained import fingerprint
 
 NOT_DISCLOSED = (
     "private weights are to be disclosed to the other sites, to which this site has not agreed "
@@ -43,6 +45,16 @@ class Policy:
     def largest(self) -> int:
         """The most bytes of a message."""
         return int(self.allow.message_megabytes * 2**20)
+
+    def weights(self, wanted: str) -> Path:
+        """The file here with the fingerprint that a study starts from."""
+        for file in self.allow.weights:
+            if fingerprint(file) == wanted:
+                return file
+        raise PolicyRefusal(
+            f"the study starts from weights with the fingerprint {wanted[:40]}, which none of the "
+            "files in allow.weights has"
+        )
 
     def check_study(
         self,

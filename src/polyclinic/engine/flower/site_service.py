@@ -16,7 +16,7 @@ from polyclinic.data.cases import SiteData, with_masks
 from polyclinic.data.load import load_federation
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.ledger import Ledger
-from polyclinic.engine.flower.policy import Policy, PolicyRefusal
+from polyclinic.engine.flower.policy import Policy
 from polyclinic.engine.flower.protocol import (
     NO_STATE,
     GreetingRequest,
@@ -219,9 +219,11 @@ class SiteService:
         file = self.site.state / "study.toml"
         write_atomic(file, text)
         study = load_study(file, [], self.tables)
-        if study.network.pretrained is not None:
-            raise PolicyRefusal("network.pretrained is a file, and a site opens none for a study")
-        return study
+        wanted = study.network.pretrained
+        if wanted is None:
+            return study
+        network = study.network.model_copy(update={"pretrained": self.policy.weights(wanted.name)})
+        return study.model_copy(update={"network": network})
 
     def _read_data(self, text: str) -> SiteData:
         study = self._study(text)

@@ -71,13 +71,13 @@ def process(command, log: Path, env: dict[str, str]) -> Iterator[subprocess.Pope
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGTERM)
         try:
-            running.wait(10)
+            running.wait(60)
         except subprocess.TimeoutExpired:
             os.killpg(running.pid, signal.SIGKILL)
             running.wait()
 
 
-def wait_until(happened, seconds: float = 60.0) -> bool:
+def wait_until(happened, seconds: float = 300.0) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if happened():
