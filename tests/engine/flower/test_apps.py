@@ -11,12 +11,17 @@ from flwr.app import Message as FlowerMessage
 
 from polyclinic.config import to_toml
 from polyclinic.engine.flower import site_app
-from polyclinic.engine.flower.bundle import differences, write_bundle
 from polyclinic.engine.flower.carrier import from_records, receive, to_records
 from polyclinic.engine.flower.coordinator import across_hospitals
 from polyclinic.engine.flower.engine import events_file
 from polyclinic.engine.flower.event_log import EventLog, events_in
-from polyclinic.engine.flower.guard import ForeignCode, Guard, write_programs
+from polyclinic.engine.flower.guard import (
+    ForeignCode,
+    Guard,
+    differences,
+    write_bundle,
+    write_programs,
+)
 from polyclinic.engine.flower.processes import socket_path
 from polyclinic.engine.flower.server_app import host
 from polyclinic.engine.flower.site_app import ask_worker
