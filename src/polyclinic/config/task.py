@@ -13,6 +13,9 @@ Normalisation = Literal["minmax", "standard", "channelwise", "percentile", "wind
 Fit = Literal["stretch", "pad", "crop"]
 """How an image of any size meets the network's square."""
 
+AT_A_SITE = ("fit", "normalisation", "percentiles", "window")
+"""The settings of a task that a site may have otherwise."""
+
 
 def _numbers(regions: Any, info: ValidationInfo) -> Any:
     """Regions with their classes as numbers, however they were given."""

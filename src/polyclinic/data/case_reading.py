@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from polyclinic.data import box_files
+from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.errors import UnreadableError
-from polyclinic.data.folder import CaseFiles
 from polyclinic.data.preparing import Prepared, View, prepare
 from polyclinic.data.readers import Array, read_image, read_mask
 from polyclinic.data.tasks import Task
@@ -41,16 +41,21 @@ class Content:
         """A fingerprint by which equal images are found, empty without an image."""
         return b"" if self.image is None else blake2b(self.image.data, digest_size=16).digest()
 
+    def in_view(self, mask: Mask) -> Mask:
+        """The mask or label, unlabelled where nothing was seen."""
+        if self.view is None or self.view.shape != mask.shape:  # which is a mistake already
+            return mask
+        return np.where(self.view, mask, np.uint8(UNLABELLED))
+
     def in_square(self, task: Task) -> "Content":
         """The same with image, mask and labels in the task's square."""
         if self.image is None:
             return self
-        prepared = prepare(self.image, task, self.view)
+        fits = self.view is not None and self.view.shape == self.size
+        prepared = prepare(self.image, task, self.view if fits else None)
 
         def there(mask: Mask) -> Mask:
-            if self.view is not None and self.view.shape == mask.shape:
-                mask = np.where(self.view, mask, np.uint8(UNLABELLED))
-            return prepared.geometry.mask_there(mask)
+            return prepared.geometry.mask_there(self.in_view(mask))
 
         return replace(
             self,
@@ -78,13 +83,15 @@ def read_content(case: CaseFiles, task: Task, kinds: Sequence[str]) -> Content:
     """The image, the mask and the labels of these kinds as far as the case has them."""
     content = Content(case)
     try:
-        content.image = read_image(case.image, task.channels)
+        content.image = read_image(case.image, task.channels, case.slices.get(case.image))
     except UnreadableError as error:
         content.mistakes.append((case.image, str(error)))
     else:
         content.size = content.image.shape[1], content.image.shape[2]
         if content.image.min() == content.image.max():
             content.warnings.append((case.image, "every pixel has the same value"))
+    if case.view:
+        content.view = _view(content, case.view)
     if case.mask:
         content.mask = _classes(content, case.mask, ("mask",), range(len(task.classes)), task)
     for kind in kinds:
@@ -108,18 +115,29 @@ def _label(content: Content, file: Path, kind: str, task: Task) -> Mask | None:
         return None
 
 
+def _view(content: Content, file: Path) -> View | None:
+    try:
+        seen = read_mask(file, ("view",)) > 0
+    except UnreadableError as error:
+        content.mistakes.append((file, str(error)))
+        return None
+    if content.image is not None and seen.shape != content.size:
+        content.mistakes.append((file, _other_size(seen, content)))
+    elif not seen.any():
+        content.mistakes.append((file, "shows nothing: every pixel is 0"))
+    return seen
+
+
 def _classes(
     content: Content, file: Path, keys: Sequence[str], allowed: Sequence[int], task: Task
 ) -> Mask | None:
     try:
-        mask = read_mask(file, keys)
+        mask = read_mask(file, keys, content.case.slices.get(file))
     except UnreadableError as error:
         content.mistakes.append((file, str(error)))
         return None
-    if content.image is not None and mask.shape != content.image.shape[1:]:
-        rows, columns = mask.shape
-        high, wide = content.image.shape[1:]
-        content.mistakes.append((file, f"is {rows}×{columns} pixels, its image {high}×{wide}"))
+    if content.image is not None and mask.shape != content.size:
+        content.mistakes.append((file, _other_size(mask, content)))
     found = np.zeros(256, dtype=bool)
     found[mask] = True
     present = np.flatnonzero(found)
@@ -129,6 +147,11 @@ def _classes(
     if present.tolist() == [UNLABELLED]:
         content.mistakes.append((file, "labels no pixel: all are 255"))
     return mask
+
+
+def _other_size(pixels: Array, content: Content) -> str:
+    (rows, columns), (high, wide) = pixels.shape, content.size
+    return f"is {rows}×{columns} pixels, its image {high}×{wide}"
 
 
 def _unknown_values(unknown: Sequence[int], allowed: Sequence[int], task: Task) -> str:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
+from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.errors import DataError, Findings, listed
-from polyclinic.data.folder import CaseFiles, SiteFolder, find_sites, read_site
+from polyclinic.data.folder import SiteFolder, find_sites, read_site
 from polyclinic.data.labels import check_labels
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.splits import check_kept
-from polyclinic.data.tasks import TASKS, Task, task_called
+from polyclinic.data.tasks import TASKS, Task, as_at_site, task_called
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,16 @@ class Summary:
 
 
 def check_folder(
-    folder: Path, task: Task | None = None, tasks: Mapping[str, Task] = TASKS
+    folder: Path,
+    task: Task | None = None,
+    tasks: Mapping[str, Task] = TASKS,
+    volumes: Path | None = None,
 ) -> Summary:
-    """Read every file of every site, by default for that one of `tasks` their site.toml names."""
-    sites = [read_site(each) for each in find_sites(folder)]
+    """Read every file of every site, by default for that one of `tasks` their site.toml names.
+
+    Volumes are kept in the folder `volumes`, where there is one.
+    """
+    sites = [read_site(each, volumes=volumes) for each in find_sites(folder)]
     task = task or _named_task(sites, tasks)
     summaries, mistakes, warnings = [], [], []
     twins: dict[bytes, list[tuple[str, CaseFiles]]] = defaultdict(list)
@@ -104,6 +111,10 @@ def _mistakes(
     splits = given if complete else check_kept(site, mistakes) or given
     if site.toml.task not in (None, task.name):
         mistakes.add(f"is for the task {site.toml.task}, not {task.name}")
+    wrong: list[str] = []
+    as_at_site(task, site.toml.preparation, wrong)
+    for text in wrong:
+        mistakes.add(text, site.folder / "site.toml")
     if site.toml.labels:
         check_labels(site, site.toml.labels, splits, mistakes)
     for content in contents:
@@ -114,6 +125,7 @@ def _mistakes(
 
 def _warnings(site: SiteFolder, contents: Sequence[Content], summary: SiteSummary) -> list[str]:
     warnings = Findings(site.name, site.folder)
+    warnings.lines += site.warnings
     for content in contents:
         for file, text in content.warnings:
             warnings.add(text, file)

@@ -3,12 +3,15 @@
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from polyclinic.config.mistakes import did_you_mean
+from polyclinic.config.checking import check
+from polyclinic.config.mistakes import Mistake, did_you_mean
+from polyclinic.config.printing import plain
 from polyclinic.config.task import Fit, Normalisation, Task
 from polyclinic.data.errors import refuse
 
-__all__ = ["TASKS", "Fit", "Normalisation", "Task", "task_called"]
+__all__ = ["TASKS", "Fit", "Normalisation", "Task", "as_at_site", "task_called"]
 
 PRESETS = Path(__file__).parent / "presets"
 TASKS: Mapping[str, Task] = {
@@ -25,3 +28,13 @@ def task_called(name: str, tasks: Mapping[str, Task] = TASKS) -> Task:
     if name not in tasks:
         refuse([f'no task "{name}" (allowed: {", ".join(tasks)}){did_you_mean(name, tasks)}'])
     return tasks[name]
+
+
+def as_at_site(task: Task, changes: Mapping[str, Any], mistakes: list[str]) -> Task:
+    """The task as a site prepares its images; the task itself after adding what is wrong."""
+    found: list[Mistake] = []
+    values = {**plain(task.settings), **changes}
+    kept = {k: v for k, v in values.items() if k in changes or Task.in_effect(k, values)}
+    changed = check(Task, kept, "", found) if changes else task
+    mistakes += [str(mistake) for mistake in found]
+    return changed or task
