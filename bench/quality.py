@@ -23,7 +23,9 @@ WORST = 0.1
 def main(models: Path, data: Path, cross: bool) -> None:
     files = sorted(models.glob("*.polyclinic"))
     pooled: list[tuple[float, dict[str, float]]] = []
-    print(f"{'model':<14}{'site':<14}{'cases':>6}{'Dice':>7}{'worst 10 %':>11}{'AUC':>6}  by measure")
+    print(
+        f"{'model':<14}{'site':<14}{'cases':>6}{'Dice':>7}{'worst 10 %':>11}{'AUC':>6}  by measure"
+    )
     for file in files:
         model = load(file, threads=1)
         for folder in sorted(path for path in data.iterdir() if path.is_dir()):
@@ -32,7 +34,11 @@ def main(models: Path, data: Path, cross: bool) -> None:
             found = []
             for case in labelled_site(folder, model.task).cases(model.task):
                 seen = model.look(case.image)
-                dice = float(np.mean([_dice(seen.classes, case.mask, c) for c in model.task.regions.values()]))
+                dice = float(
+                    np.mean(
+                        [_dice(seen.classes, case.mask, c) for c in model.task.regions.values()]
+                    )
+                )
                 found.append((dice, {"doubt": seen.note.doubt, **seen.note.measures}))
             _tell(file.stem, folder.name, found)
             pooled += found
