@@ -66,12 +66,12 @@ def same_everywhere(origin: Origin) -> bool:
 
 
 def cases_of(origin: Origin) -> list[SiteData]:
-    """The cases of the model's site, or of all sites for the server's; none that can't be read."""
+    """The cases of all sites that lie here, the model's own among them; none that can't be read."""
     study = origin.run.study
     if origin.node is None and study.engine.name != "local":
         return []
     try:
-        data = load_federation(
+        return load_federation(
             study.task.built,
             study.data,
             _places(origin),
@@ -80,7 +80,6 @@ def cases_of(origin: Origin) -> list[SiteData]:
         )
     except (DataError, OSError):
         return []
-    return [site for site in data if origin.owner in (SERVER, site.name)]
 
 
 def as_at_its_site(origin: Origin) -> tuple[Task, SiteToml]:
