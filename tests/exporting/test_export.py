@@ -141,3 +141,15 @@ def test_every_methods_model_predicts_as_in_its_run(federation, method, tmp_path
     cases, expected = as_in_the_run(done, data)
     for image, mask in zip(cases.images.numpy(), expected, strict=True):
         assert (model.classes(image) == mask).all()
+
+
+@pytest.mark.slow
+def test_tiles_are_in_the_graph(federation, tmp_path):
+    done = federation(sites=2).run("fedbn", *LEARNING, "task.tile=16")
+    (origin,) = origins([done.folder.path], TABLES, sites=["fjord"])
+    packaged([origin]).write(tmp_path / "m.polyclinic")
+    model = load(tmp_path / "m.polyclinic", threads=1)
+    data = next(site for site in cases_of(origin) if site.name == "fjord")
+    cases, expected = as_in_the_run(done, data)
+    for image, mask in zip(cases.images.numpy(), expected, strict=True):
+        assert (model.classes(image) == mask).all()
