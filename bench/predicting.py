@@ -1,7 +1,8 @@
 """Memory and time of `polyclinic predict` on folders of 100 and of 1,000 images.
 
-`python -m bench predicting` prints the ratio of the largest memory; it is 1 where cases are streamed. Images are drawn,
-and the model is made by hand, so it needs no run: `python -m bench.predicting MODEL` takes one.
+`python -m bench predicting` prints the ratio of the largest memory; it is 1 where cases are
+streamed. Images are drawn, and the model is made by hand; `python -m bench.predicting MODEL` takes
+a package instead.
 """
 
 import subprocess
