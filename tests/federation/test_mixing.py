@@ -42,7 +42,7 @@ def test_a_row_of_the_identity_gives_that_part_bit_by_bit():
     assert torch.equal(mix(parts, [0, 1, 0]).flat, parts["two"].flat)
 
 
-@pytest.mark.parametrize("order", permutations("abc"))
+@pytest.mark.parametrize("order", list(permutations("abc")))
 def test_the_order_of_the_parts_changes_no_bit(order):
     """Summed by name, the large ones cancel first; in another order the small one is lost."""
     values = {"a": 1e16, "b": -1e16, "c": 1.0}
