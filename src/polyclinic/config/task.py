@@ -73,7 +73,7 @@ class Task(Section):
     fit: Fit = "stretch"
     """How an image meets the square: stretched, or `pad`ded, or `crop`ped to content and padded."""
     normalisation: Normalisation = "minmax"
-    """To 0…1 by range, percentiles or a fixed window, or to mean 0 and deviation 1, also by channel."""
+    """To 0…1 by range, percentiles or a window; or to mean 0 and deviation 1, also by channel."""
     percentiles: tuple[Percent, Percent] = (0.5, 99.5)
     """The percentiles of an image that become 0 and 1; what lies beyond is clipped."""
     window: Range = (0.0, 255.0)
