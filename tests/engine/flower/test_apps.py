@@ -38,7 +38,7 @@ from tests.engine.flower.metadata import about
 
 @pytest.fixture
 def hospitals(tmp_path):
-    return Hospitals(tmp_path, sites=2)
+    return Hospitals(tmp_path, sites=2, network="unet")
 
 
 def through_app(service, path):
