@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from polyclinic.engine.inspection import CASES, DRAWN, PIXELS, embedded
 from polyclinic.engine.local import assign
+from polyclinic.engine.pictures import CASES, DRAWN, PIXELS, embedded
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState

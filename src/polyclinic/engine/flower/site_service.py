@@ -1,7 +1,5 @@
 """A site's service: checks requests, does the work, and lets out what the policy allows."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping
@@ -113,10 +111,9 @@ class SiteService:
         about = site_info(data)
         run = self._open(request.study, (about,))
         self._check(run.study, len(data.train), run.runner)
-        scorable = len(with_masks(data.val))
         response = GreetingResponse(
             about=about,
-            scorable=scorable,
+            scorable=len(with_masks(data.val)),
             version=version("polyclinic"),
             packages=run.study.packages,
         )
@@ -141,8 +138,7 @@ class SiteService:
             images=visit.images,
         )
         log.info("trained for %.1f seconds with a mean loss of %.3f", visit.seconds, visit.loss)
-        header = _responding(response).header
-        return pack(header, reply, request.encoding, message.weights), noise
+        return pack(_responding(response).header, reply, request.encoding, message.weights), noise
 
     def _score(self, request: ScoreRequest, message: Message | None) -> Payload:
         run, info = self._run(request)
@@ -239,12 +235,11 @@ class SiteService:
                 f"the study wants site {name} to train on {kinds[1]}, "
                 f"but its own settings say {kinds[0]}"
             )
-        own = {"folder": self.site.data, "labels": kinds[0] if kinds else None}
-        place = wish.model_copy(update=own)
+        own = {"folder": self.site.data, "labels": next(iter(kinds), None)}
         (data,) = load_federation(
             study.task.built,
             study.data,
-            [place],
+            [wish.model_copy(update=own)],
             labels=choice.labels,
             splits_folder=self.site.state / "splits",
         )
