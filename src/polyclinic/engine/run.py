@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-import torch
-
 from polyclinic.config import MethodChoice, Study
 from polyclinic.data.cases import SiteData
 from polyclinic.engine.site_runner import Assignment
@@ -60,10 +58,3 @@ def site_info(data: SiteData, index: int = 0) -> SiteInfo:
     """What others may know of a site."""
     counts = (len(split) for split in (data.train, data.val, data.test))
     return SiteInfo(data.name, index, data.kind, *counts)
-
-
-def device_of(name: str) -> torch.device:
-    """The device that a setting means on this machine."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)

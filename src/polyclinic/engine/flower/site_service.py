@@ -10,12 +10,11 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
-import torch
-
 from polyclinic.config import SiteSettings, Study, Tables, load_study
 from polyclinic.config.node_file import NodeFile
 from polyclinic.data.cases import SiteData, with_masks
 from polyclinic.data.load import load_federation
+from polyclinic.engine.devices import device_of, threads_of
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.engine.flower.policy import Policy, PolicyRefusal
@@ -35,7 +34,7 @@ from polyclinic.engine.flower.wire import Payload, pack, unpack
 from polyclinic.engine.local import prepare_process
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.pictures import draw_pictures
-from polyclinic.engine.run import Run, assignment_of, device_of, site_info
+from polyclinic.engine.run import Run, assignment_of, site_info
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState, StateFolder
 from polyclinic.engine.tensors import DamagedFile
@@ -76,12 +75,12 @@ class SiteService:
         self.tables = replace(tables, open_file=None)
         self.ledger = Ledger(site.state / "ledger.jsonl")
         self.policy = Policy(site.allow, site.privacy, self.ledger)
-        self.device = device_of(site.device)
+        self.device = device_of(site.device, "device")
         self._study = lru_cache(maxsize=4)(self._read_study)
         self._data = lru_cache(maxsize=2)(self._read_data)
         self._open = lru_cache(maxsize=2)(self._open_run)
         self._latest: tuple[bytes, Payload] | None = None  # the last stage, and its response
-        prepare_process(site.threads or torch.get_num_threads())
+        prepare_process(threads_of(site.threads))
 
     def respond(self, data: bytes) -> bytes:
         """The response to a payload; an error becomes a refusal without paths or case names."""
