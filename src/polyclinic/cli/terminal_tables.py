@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
+
+from polyclinic.api.console import CONSOLE
 
 if TYPE_CHECKING:
     from polyclinic.data.check import Summary
-
-
-def plain_console(**settings: Any) -> Console:
-    """A console that takes nothing in a text for markup: names and texts come from sites, too."""
-    return Console(**settings, markup=False, emoji=False, highlight=False)
-
-
-CONSOLE = plain_console()
-if not CONSOLE.is_terminal:
-    CONSOLE.width = 160  # a file or a pipe has no edge to wrap at
 
 
 def show_summary(paths: Sequence[Path]) -> None:

@@ -25,7 +25,7 @@ def unseen(
     ] = None,
 ) -> None:
     """Try the models of runs on a site that took no part: each, together, and tuned there."""
-    from polyclinic.cli.terminal_tables import CONSOLE
+    from polyclinic.api.console import CONSOLE
     from polyclinic.config import SiteSettings
     from polyclinic.data.load import load_federation
     from polyclinic.engine.devices import device_of
