@@ -22,8 +22,8 @@ def cases(count=6, channels=3, side=SIDE, dtype=torch.uint8, seed=0):
         images=torch.randint(0, 256, (count, channels, side, side), generator=rng).to(dtype),
         labels=masks,
         masks=masks,
-        offset=torch.rand(count, generator=rng) * 50,
-        scale=torch.rand(count, generator=rng) * 100 + 50,
+        offset=torch.rand(count, channels, generator=rng) * 50,
+        scale=torch.rand(count, channels, generator=rng) * 100 + 50,
         spacing=torch.ones(count, 2, dtype=torch.float64),
     )
 
@@ -42,8 +42,8 @@ def everything(data):
 
 
 def expected(data):
-    shape = (-1, 1, 1, 1)
-    return (data.images - data.offset.view(shape)) / data.scale.view(shape)
+    offset, scale = (each[:, :, None, None] for each in (data.offset, data.scale))
+    return (data.images - offset) / scale
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])

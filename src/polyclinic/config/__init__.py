@@ -16,6 +16,8 @@ from polyclinic.config.study import (
     TrainingSettings,
 )
 from polyclinic.config.tables import Origin, Tables, file_of, package_name
+from polyclinic.config.task import Task
+from polyclinic.config.task_entry import read_task
 
 __all__ = [
     "AugmentationSettings",
@@ -33,6 +35,7 @@ __all__ = [
     "SiteSettings",
     "Study",
     "Tables",
+    "Task",
     "TrainingSettings",
     "changes",
     "describe",
@@ -40,5 +43,6 @@ __all__ = [
     "load_study",
     "package_name",
     "read_study",
+    "read_task",
     "to_toml",
 ]

@@ -192,5 +192,5 @@ def _final_site(trial: Trial) -> Site:
 
 def _images(site: Site, count: int) -> torch.Tensor:
     cases = site.data.train.select(range(count))
-    shape = (-1, 1, 1, 1)
-    return (cases.images - cases.offset.view(shape)) / cases.scale.view(shape)
+    planes = (..., None, None)
+    return (cases.images - cases.offset[planes]) / cases.scale[planes]

@@ -123,8 +123,8 @@ def images_and_labels(site: SiteData) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for split in ("train", "val", "test"):
         cases = getattr(site, split)
-        shape = (-1, 1, 1, 1)
-        seen = (cases.images - cases.offset.view(shape)) / cases.scale.view(shape)
+        planes = (..., None, None)
+        seen = (cases.images - cases.offset[planes]) / cases.scale[planes]
         found |= {
             f"the {split} images": cases.images,
             f"the normalised {split} images": seen,

@@ -36,9 +36,9 @@ def draw_moves(count: int, augmentation: AugmentationSettings, rng: torch.Genera
 
 def normalised(cases: Cases, index: Tensor, device: torch.device | str = "cpu") -> Batch:
     """The cases at `index` on `device`, images normalised and channels-last, nothing moved."""
-    images, labels, offset, scale = _picked(cases, index, device)
+    images, labels, view, offset, scale = _picked(cases, index, device)
     images = images.float().sub_(offset).div_(scale)
-    return Batch(images.contiguous(memory_format=torch.channels_last), labels)
+    return Batch(images.contiguous(memory_format=torch.channels_last), labels, view)
 
 
 def augmented(
@@ -47,7 +47,7 @@ def augmented(
     """The same, moved: flips and turns keep every pixel exactly.
 
     A rotation is bilinear in the image and nearest in the label; beyond the border it leaves `fill`
-    and unlabelled pixels.
+    and unlabelled pixels, which nobody saw.
     """
     on_cpu = torch.device(device).type == cases.images.device.type == "cpu"
     return (_moved_by_kernel if on_cpu else moved_by_torch)(cases, index, moves, fill, device)
@@ -60,10 +60,14 @@ def _moved_by_kernel(
     offset, scale = cases.offset[index], cases.scale[index]
     moved = torch.empty(count, high, wide, channels, device=device)
     marks = torch.full((count, high, wide), UNLABELLED, dtype=torch.uint8, device=device)
+    views = torch.empty(0, 0, 0, dtype=torch.bool) if cases.views is None else cases.views
+    seen = torch.zeros(marks.shape if len(views) else views.shape, dtype=torch.uint8)
     beyond = offset + fill * scale  # what normalisation makes `fill`
-    inputs = (cases.images, cases.labels, index, _maps(moves), beyond, offset, scale)
-    move(*(tensor.numpy() for tensor in (*inputs, moved, marks)))
-    return Batch(moved.permute(0, 3, 1, 2), marks)
+    inputs = (cases.images, cases.labels, views.view(torch.uint8), index, _maps(moves))
+    outputs = (moved, marks, seen)
+    move(*(tensor.numpy() for tensor in (*inputs, beyond, offset, scale, *outputs)))
+    view = None if cases.views is None else seen.view(torch.bool)
+    return Batch(moved.permute(0, 3, 1, 2), marks, view)
 
 
 def _maps(moves: Moves) -> Tensor:
@@ -80,9 +84,10 @@ def moved_by_torch(
     cases: Cases, index: Tensor, moves: Moves, fill: float, device: torch.device | str
 ) -> Batch:
     """The same on any device, with torch's own operations."""
-    images, labels, offset, scale = _picked(cases, index, device)
-    _turn(images, moves)
-    _turn(labels, moves)
+    images, labels, view, offset, scale = _picked(cases, index, device)
+    for pixels in (images, labels, view):
+        if pixels is not None:
+            _turn(pixels, moves)
     moved = torch.empty(images.shape, device=device, memory_format=torch.channels_last)
     still = (moves.degrees == 0).nonzero()[:, 0]
     _put(moved, still, _at(still, images).float().sub_(offset[still]).div_(scale[still]))
@@ -93,19 +98,22 @@ def moved_by_torch(
         beyond = offset[rotated] + fill * scales  # what normalisation makes `fill`
         sampled = _sampled(_at(rotated, images).float(), grid, "bilinear", beyond)
         _put(moved, rotated, sampled.div_(scales).add_(fill))
-        # Sampling has no uint8 version; float32 holds the classes exactly.
-        marks = _at(rotated, labels)[:, None].float()
-        marks = _sampled(marks, grid, "nearest", UNLABELLED).add_(UNLABELLED)
-        _put(labels, rotated, marks[:, 0])
-    return Batch(moved, labels)
+        for marks, around in ((labels, UNLABELLED), (view, 0)):
+            if marks is not None:
+                # Sampling has no uint8 version; float32 holds the classes exactly.
+                rotating = _at(rotated, marks)[:, None].float()
+                rotating = _sampled(rotating, grid, "nearest", around).add_(around)
+                _put(marks, rotated, rotating[:, 0])
+    return Batch(moved, labels, view)
 
 
 def _picked(
     cases: Cases, index: Tensor, device: torch.device | str
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]:
     tensors = (cases.images, cases.labels, cases.offset, cases.scale)
     images, labels, offset, scale = (_at(index, tensor).to(device) for tensor in tensors)
-    return images, labels, offset.view(-1, 1, 1, 1), scale.view(-1, 1, 1, 1)
+    view = None if cases.views is None else _at(index, cases.views).to(device)
+    return images, labels, view, offset[:, :, None, None], scale[:, :, None, None]
 
 
 def _at(index: Tensor, tensor: Tensor) -> Tensor:

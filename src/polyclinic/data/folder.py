@@ -3,7 +3,8 @@
 A site folder holds `images/`, `masks/` and/or `labels/<kind>/`, one file per case and the case's
 name as file name, optionally `cases.csv` (case, patient, split) and `site.toml`. Folders divided
 into `train/images/`, `test/images/`, … with `weak/<kind>/` beside them are read just as well.
-Kinds of label that boxes make may have their boxes instead, as `<case>.csv`.
+Kinds of label that boxes make may have their boxes instead, as `<case>.csv`. `views/` holds
+what the camera saw, where that is less than the image: 0 is out of view, anything else within.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ class CaseFiles:
     image: Path
     mask: Path | None = None
     labels: Mapping[str, Path] = field(default_factory=dict)  # kind → file
+    view: Path | None = None  # what the camera saw
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ def _parts(folder: Path) -> list[tuple[Path, str | None]]:
 def _cases(part: Path, split: str | None, mistakes: Findings) -> list[CaseFiles]:
     images = _files(part / "images", mistakes)
     masks = _files(part / "masks", mistakes)
+    views = _files(part / "views", mistakes)
     kinds = [
         kind
         for name in LABEL_FOLDERS
@@ -101,7 +104,7 @@ def _cases(part: Path, split: str | None, mistakes: Findings) -> list[CaseFiles]
         if kind.is_dir()
     ]
     labels = {kind.name: _files(kind, mistakes, boxes=made_of_boxes(kind.name)) for kind in kinds}
-    for files in (masks, *labels.values()):
+    for files in (masks, views, *labels.values()):
         for name in sorted(files.keys() - images.keys()):
             mistakes.add(f"there is no image {name} to it", files[name])
     cases = []
@@ -110,7 +113,8 @@ def _cases(part: Path, split: str | None, mistakes: Findings) -> list[CaseFiles]
         mask = masks.get(name) or (image if "mask" in inside else None)
         own = {kind: files[name] for kind, files in labels.items() if name in files}
         within = {kind: image for kind in inside if kind not in ("image", "mask")}
-        cases.append(CaseFiles(name, name, split, image, mask, {**within, **own}))
+        view = views.get(name)
+        cases.append(CaseFiles(name, name, split, image, mask, {**within, **own}, view))
         if not (mask or within or own):
             mistakes.add("has no mask and no label", image)
     return cases

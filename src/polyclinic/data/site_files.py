@@ -3,16 +3,17 @@
 import csv
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from polyclinic.config.mistakes import did_you_mean
+from polyclinic.config.task import AT_A_SITE
 from polyclinic.data.errors import Findings, UnreadableError
 
 SPLITS = ("train", "val", "test")
 COLUMNS = ("case", "patient", "split")
-KEYS = ("name", "task", "labels", "spacing")
+KEYS = ("name", "task", "labels", "spacing", *AT_A_SITE)
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class SiteToml:
     task: str | None = None
     labels: str | None = None  # the kind of label the site trains on
     spacing: tuple[float, float] | None = None  # size of a pixel in the files, rows and columns
+    # What of the task is otherwise here: `fit`, `normalisation` and what belongs to it; unchecked.
+    preparation: dict[str, Any] = field(default_factory=dict)
 
 
 def read_cases(path: Path, mistakes: Findings) -> dict[str, CaseRow] | None:
@@ -89,14 +92,16 @@ def read_site_toml(path: Path) -> tuple[SiteToml, list[str]]:
         errors.append(f"spacing must be one or two numbers above 0, got {table['spacing']!r}")
     if errors:
         return SiteToml(), errors
-    return SiteToml(**{**table, "spacing": spacing if "spacing" in table else None}), []
+    preparation = {key: table.pop(key) for key in AT_A_SITE if key in table}
+    about = {**table, "spacing": spacing if "spacing" in table else None}
+    return SiteToml(**about, preparation=preparation), []
 
 
 def _word_errors(table: dict[str, Any]) -> Iterator[str]:
     for key, value in table.items():
         if key not in KEYS:
             yield f'no key "{key}" (allowed: {", ".join(KEYS)}){did_you_mean(key, KEYS)}'
-        elif key != "spacing" and not isinstance(value, str):
+        elif key not in ("spacing", *AT_A_SITE) and not isinstance(value, str):
             yield f"{key} must be a word in quotes, got {value!r}"
     name = table.get("name", "site")
     # The name becomes part of file names in the run folder.

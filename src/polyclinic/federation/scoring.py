@@ -12,7 +12,7 @@ from torch import Tensor
 
 from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Cases, with_masks
-from polyclinic.data.field_of_view import background_out_of_view, in_view
+from polyclinic.data.field_of_view import background_out_of_view
 from polyclinic.evaluation import METRICS, Metric
 from polyclinic.evaluation.scoring import ScoreRow, score_cases
 from polyclinic.federation.site import Site
@@ -42,8 +42,7 @@ def predictions(method: Method, site: Site, cases: Cases) -> Iterator[Tensor]:
     """
     site.net.eval()
     for batch in in_order(cases, batch=AT_ONCE, device=site.device):
-        view = in_view(batch.images, site.task.dark)
-        yield background_out_of_view(method.predict(site, batch.images), view)
+        yield background_out_of_view(method.predict(site, batch.images), batch.view)
 
 
 def score(
