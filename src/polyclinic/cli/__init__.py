@@ -15,6 +15,8 @@ from polyclinic.cli import federation
 from polyclinic.cli.code import tables
 from polyclinic.cli.contract import check_method
 from polyclinic.cli.deploy import app as deploy_app
+from polyclinic.cli.export import export
+from polyclinic.cli.predict import predict
 from polyclinic.cli.unseen import unseen
 from polyclinic.engine.environment import prepare_environment
 
@@ -36,6 +38,8 @@ app.command()(federation.server)
 app.command()(federation.site)
 app.command()(unseen)
 app.command()(check_method)
+app.command()(export)
+app.command()(predict)
 
 
 def _tell_version(wanted: bool) -> None:

@@ -17,6 +17,7 @@ from polyclinic.data.load import load_federation
 from polyclinic.engine.devices import device_of, threads_of
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.engine.flower.own_results import keep_results
 from polyclinic.engine.flower.policy import Policy, PolicyRefusal
 from polyclinic.engine.flower.protocol import (
     NO_STATE,
@@ -57,6 +58,12 @@ class SiteRun:
     folder: RunFolder
     data: SiteData
     runner: SiteRunner
+
+    @property
+    def run(self) -> Run:
+        """The run itself."""
+        (choice,), (seed,) = self.study.method, self.study.seeds
+        return Run(choice, seed, self.folder, self.study)
 
     @property
     def states(self) -> StateFolder:
@@ -152,6 +159,7 @@ class SiteService:
         if request.split == "test" and state is not None:
             title = run.study.method[0].title
             keep_model(run.folder, info.name, title, state, run.runner.assignment)
+            keep_results(run.run, run.runner, info.name, request.number, rows)
             if run.study.evaluation.pictures:
                 task = run.runner.assignment.task
                 draw_pictures(run.folder, info.name, task, cases, predicted, rows)
