@@ -17,25 +17,40 @@ if TYPE_CHECKING:
     from polyclinic.config.mistakes import ConfigError as ConfigError
     from polyclinic.federation.method import Method as Method
     from polyclinic.networks.contract import Segmenter as Segmenter
+    from polyclinic.predict import load as load_model
     from polyclinic.weak import weaken as weaken
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "ConfigError": "polyclinic.config.mistakes",
-    "Method": "polyclinic.federation.method",
-    "Results": "polyclinic.api.results",
-    "Segmenter": "polyclinic.networks.contract",
-    "Study": "polyclinic.api.study",
-    "load_run": "polyclinic.api.results",
-    "load_site": "polyclinic.api.sites",
-    "metrics": "polyclinic.api",
-    "run": "polyclinic.api.running",
-    "weaken": "polyclinic.weak",
+    "ConfigError": "polyclinic.config.mistakes:ConfigError",
+    "Method": "polyclinic.federation.method:Method",
+    "Results": "polyclinic.api.results:Results",
+    "Segmenter": "polyclinic.networks.contract:Segmenter",
+    "Study": "polyclinic.api.study:Study",
+    "load_model": "polyclinic.predict:load",
+    "load_run": "polyclinic.api.results:load_run",
+    "load_site": "polyclinic.api.sites:load_site",
+    "metrics": "polyclinic.api.metrics:",
+    "run": "polyclinic.api.running:run",
+    "weaken": "polyclinic.weak:weaken",
 }
-"""Name → the module that has it."""
+"""Name → the module that has it, and what it is called there; nothing where it is the module."""
 
-__all__ = [*_HOMES, "__version__"]
+__all__ = [
+    "ConfigError",
+    "Method",
+    "Results",
+    "Segmenter",
+    "Study",
+    "__version__",
+    "load_model",
+    "load_run",
+    "load_site",
+    "metrics",
+    "run",
+    "weaken",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -46,8 +61,9 @@ def __getattr__(name: str) -> Any:
     from polyclinic.engine.environment import prepare_environment
 
     prepare_environment()
-    home = import_module(_HOMES[name])
-    thing = import_module(f"{home.__name__}.{name}") if name == "metrics" else getattr(home, name)
+    module, _, attribute = _HOMES[name].partition(":")
+    home = import_module(module)
+    thing = getattr(home, attribute) if attribute else home
     globals()[name] = thing
     return thing
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polyclinic.api.given import Given
 from polyclinic.api.shown import CurveRow, Curves, ScoreTable, framed
@@ -18,6 +18,9 @@ from polyclinic.report import write_report
 from polyclinic.report.reading import Comparison, Run, read_runs
 from polyclinic.report.score_tables import comparison_table
 from polyclinic.runs import RunError, find_runs
+
+if TYPE_CHECKING:
+    from polyclinic.api.model import Model
 
 
 class ScoreRow(NamedTuple):
@@ -92,6 +95,19 @@ class Results:
         `to` is a folder or the page itself; by default the page stands in the study's folder.
         """
         return write_report(self.paths, to or self.paths[0].parents[1])
+
+    def model(
+        self, method: str | None = None, site: str | None = None, seed: int | None = None
+    ) -> Model:
+        """The final model of a method at a site; what there is only one of need not be said."""
+        from polyclinic.api.model import model_of
+
+        titles = {each.title: each for each in self._comparison.methods}
+        chosen = titles[_one("method", method, list(titles))]
+        by_seed = {run.about.seed: run for run in chosen.runs}
+        run = by_seed[_one("seed", seed, list(by_seed))]
+        place = _one("site", site, [info.name for info in run.about.sites])
+        return model_of(run.folder, place, self._tables)
 
     def __str__(self) -> str:
         return str(self._overview) if self.metrics else repr(self)

@@ -88,6 +88,12 @@ def finished_run(folder: RunFolder, tables: Tables) -> Run:
     return Run(study.method[0], study.seeds[0], folder, study)
 
 
+def final_state(folder: RunFolder, owner: str) -> SiteState:
+    """The final model of a site, or of the server, with its memory."""
+    tensors, _ = load_tensors(folder.weights_path(owner))
+    return SiteState(group(tensors, "weights"), group(tensors, "memory"))
+
+
 def tune(method: Method, site: Site, iterations: int | None, *, reestimates: bool = False) -> None:
     """Train what is private and heard in predictions, with the message's weights at rest.
 
@@ -137,7 +143,7 @@ def _predictions(
     method = runner.assignment.method
     found, models = [], {}
     for info in runner.assignment.sites:
-        site = runner.opened(info, data, _state(folder, info.name))
+        site = runner.opened(info, data, final_state(folder, info.name))
         with method.in_use(site):
             if runner.assignment.reestimates:
                 reestimate(method, site)
@@ -147,17 +153,12 @@ def _predictions(
     yield ENSEMBLE, _classes(torch.stack(found).mean(0))
     guest = site_info(data)
     site = runner.opened(guest, data, None)
-    site.message = Message(Weights.pack(_state(folder, "server").weights))
+    site.message = Message(Weights.pack(final_state(folder, "server").weights))
     site.load(site.message.weights)
     if routed := method.outside(replace(site, memory={}), models):
         yield ROUTED, _classes(_probabilities(method, routed, cases))
     tune(method, site, iterations, reestimates=runner.assignment.reestimates)
     yield TUNED, _classes(_probabilities(method, site, cases))
-
-
-def _state(folder: RunFolder, owner: str) -> SiteState:
-    tensors, _ = load_tensors(folder.weights_path(owner))
-    return SiteState(group(tensors, "weights"), group(tensors, "memory"))
 
 
 def _probabilities(method: Method, site: Site, cases: Cases) -> Tensor:
