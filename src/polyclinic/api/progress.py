@@ -26,8 +26,8 @@ def watching(study: Study, root: Path, *, fresh: bool = False) -> Iterator[Watch
     Across hospitals each site has a bar or lines of its own. With `fresh` all runs are still to do.
     """
     pace = _Pace(study, root, fresh=fresh)
-    if not CONSOLE.is_terminal:
-        show = _notebook()
+    show = _notebook()  # asked first: kernels of notebooks say that they are terminals
+    if show or not CONSOLE.is_terminal:
         yield _Cell(pace, show) if show else _Lines(pace, CONSOLE.print)
         return
     columns = (
