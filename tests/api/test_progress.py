@@ -7,8 +7,9 @@ from polyclinic.api import progress
 from polyclinic.api.console import plain_console
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
-from polyclinic.engine.loop import Notice, RoundDone, Scored
+from polyclinic.engine.loop import Notice, RoundDone
 from polyclinic.engine.run import runs_of
+from polyclinic.engine.sites import Scored
 from polyclinic.runs import Finished, RoundLine
 
 STUDY = """

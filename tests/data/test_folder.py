@@ -100,7 +100,7 @@ def test_every_mistake_of_a_site_is_found_at_once(tmp_path):
     assert set(read_site(folder).mistakes) == {
         f'site alpha, site.toml: no key "tsak" (allowed: {", ".join(KEYS)}); did you mean "task"?',
         "site alpha, images/notes.txt: is of no known type; known are .png, .jpg, .jpeg, .tif, "
-        ".tiff, .npy, .h5, .hdf5",
+        ".tiff, .npy, .h5, .hdf5, .nii, .nii.gz, .dcm",
         "site alpha, images/03.png: is a second file of case 03",
         "site alpha, masks/02.png: there is no image 02 to it",
         "site alpha, images/01.png: has no mask and no label",

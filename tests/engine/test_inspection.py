@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from polyclinic.engine.inspection import CASES, DRAWN, PIXELS, embedded
 from polyclinic.engine.local import assign
+from polyclinic.engine.pictures import CASES, DRAWN, PIXELS, embedded
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
@@ -97,6 +97,7 @@ def test_looking_inside_changes_no_weight_and_no_score(federation):
     assert not (without.folder.path / "embeddings").exists()
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_weights_scores_and_embeddings_as_one_process(federation):
     small = federation(rounds=2)
     alone, together = small.run(NAME, PICTURES), small.run(NAME, PICTURES, "engine.workers=2")

@@ -21,7 +21,8 @@ from polyclinic.data.tasks import Task, as_at_site
 from polyclinic.engine.devices import device_of
 from polyclinic.engine.run import assignment_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.unseen import final_state, finished_run
+from polyclinic.engine.states import read_state
+from polyclinic.engine.unseen import finished_run
 from polyclinic.federation.method import Method
 from polyclinic.federation.scoring import predictions
 from polyclinic.federation.site import Site
@@ -69,7 +70,8 @@ def model_of(folder: RunFolder, name: str, tables: Tables) -> Model:
     runner = SiteRunner(assignment_of(run, folder.about().sites), device_of("auto"))
     info = next(each for each in runner.assignment.sites if each.name == name)
     nothing = cast(SiteData, None)  # a site that only predicts needs no cases of its own
-    site = runner.opened(info, nothing, final_state(folder, name))
+    state, _ = read_state(folder.weights_path(name))
+    site = runner.opened(info, nothing, state)
     return Model(_task_at(run.study, name), runner.assignment.method, site)
 
 

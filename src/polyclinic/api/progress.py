@@ -11,8 +11,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from polyclinic.api.console import CONSOLE
 from polyclinic.config import Study
-from polyclinic.engine.loop import Event, Notice, RoundDone, Scored
+from polyclinic.engine.loop import Event, Notice, RoundDone
 from polyclinic.engine.run import Run, runs_of
+from polyclinic.engine.sites import Scored
 from polyclinic.engine.study import Watch
 from polyclinic.runs import RoundLine
 

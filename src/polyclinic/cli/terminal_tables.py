@@ -12,6 +12,7 @@ from polyclinic.api.console import CONSOLE
 
 if TYPE_CHECKING:
     from polyclinic.data.check import Summary
+    from polyclinic.predict.evaluating import Evaluation
 
 
 def show_summary(paths: Sequence[Path]) -> None:
@@ -39,3 +40,18 @@ def show_check(summary: Summary) -> None:
     for mistake in summary.mistakes:
         CONSOLE.print(f"error: {mistake}", style="red")
     CONSOLE.print(f"errors: {len(summary.mistakes)}, warnings: {len(summary.warnings)}")
+
+
+def show_evaluation(evaluation: Evaluation) -> None:
+    """Means of models at sites, with intervals."""
+    from polyclinic.predict.pages import score
+
+    table = Table(title="mean over cases (95 % interval, bootstrap over patients)")
+    for heading in ("model", "site", "region", *(m.title for m in evaluation.metrics.values())):
+        table.add_column(heading)
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for model, facts in evaluation.summary():
+        lines.setdefault((model, facts.site, facts.region), []).append(score(facts))
+    for names, cells in lines.items():
+        table.add_row(*names, *cells)
+    CONSOLE.print(table)

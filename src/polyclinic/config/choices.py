@@ -142,14 +142,15 @@ class ChoiceReader:
 
 
 def fitting(task: TaskChoice, network: NetworkChoice, mistakes: list[Mistake]) -> None:
-    """Tells of a resolution that the network cannot take: it states its divisor."""
-    size, divisor = task.built.side, getattr(network.built.make, "divisor", 1)
-    if size % divisor:
-        below = size // divisor * divisor
-        near = f"{below} or {below + divisor}" if below else str(divisor)
-        problem = f"must be a multiple of {divisor} for the network {network.name}; try {near}"
-        key = "task.tile" if task.built.tile else "task.resolution"
-        mistakes.append(Mistake(key, problem, literal(size)))
+    """Tells of a side that the network cannot take: it states its divisor."""
+    divisor = getattr(network.built.make, "divisor", 1)
+    # With tiles whole images pass, too: when pictures for the report are drawn.
+    for key, size in (("resolution", task.built.resolution), ("tile", task.built.tile)):
+        if size % divisor:
+            below = size // divisor * divisor
+            near = f"{below} or {below + divisor}" if below else str(divisor)
+            problem = f"must be a multiple of {divisor} for the network {network.name}; try {near}"
+            mistakes.append(Mistake(f"task.{key}", problem, literal(size)))
 
 
 def _by_key(key: str, entries: list[Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ def move(
     views: Any,
     index: Any,
     maps: Any,
+    centres: Any,
     beyond: Any,
     offset: Any,
     scale: Any,
@@ -25,7 +26,8 @@ def move(
 ) -> None:  # pragma: no cover (compiled)
     """Fill `moved` (B×H×W×C) and `marks` (B×H×W) with the cases at `index` of N×C×H×W and N×H×W.
 
-    Where there are `views` (N×H×W, else empty) `seen` is filled like `marks`.
+    Row b of `centres` is where the middle comes from, right and down. Where there are `views`
+    (N×H×W, else empty) `seen` is filled like `marks`.
 
     Row b of `maps` takes a pixel's offset from the centre (right, down) to where the pixel comes
     from: right from right, right from down, down from right, down from down. Images are bilinear
@@ -39,7 +41,7 @@ def move(
         n, down = index[b], np.float32(y) - centre_y
         across, up = maps[b, 0], maps[b, 2]  # steps of one pixel to the right
         # Where the line would start if x began at the centre.
-        u, v = maps[b, 1] * down + centre_x, maps[b, 3] * down + centre_y
+        u, v = maps[b, 1] * down + centres[b, 0], maps[b, 3] * down + centres[b, 1]
         _mark_line(labels[n], across, up, u, v, centre_x, marks[b, y])
         if views.size:
             _mark_line(views[n], across, up, u, v, centre_x, seen[b, y])

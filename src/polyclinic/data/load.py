@@ -8,12 +8,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from polyclinic import __version__
 from polyclinic.config import DataSettings, SiteSettings
 from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.cases import Cases, SiteData
 from polyclinic.data.errors import Findings, refuse
 from polyclinic.data.folder import SiteFolder, read_site
+from polyclinic.data.formats.reading import files_below
+from polyclinic.data.formats.store import FOLDER as VOLUMES
+from polyclinic.data.formats.store import Store
 from polyclinic.data.labels import check_kind, check_labels, made_label
+from polyclinic.data.prepared import keep_site, kept_site
 from polyclinic.data.preparing import Prepared, View, prepare
 from polyclinic.data.readers import Array
 from polyclinic.data.site_files import SPLITS
@@ -37,7 +42,7 @@ def load_federation(
 
     With `labels` all of them train on these, whatever their own kind.
     Raises a DataError with every mistake of every site. A split is cut only where there is none
-    yet, and kept in `splits_folder`; the sites' folders are only read.
+    yet, and kept in `splits_folder`, volumes beside it; the sites' folders are only read.
     """
     loaded = [
         _read(source.folder, source, task, data, splits_folder)
@@ -73,6 +78,7 @@ class _Loaded:
     splits: Splits
     mistakes: tuple[str, ...]
     made: bool  # its labels are made from its masks, because it has none of this kind
+    keep: Path | None = None  # where its tensors are, or will be, kept
 
 
 def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
@@ -100,7 +106,8 @@ def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
 def _read(
     folder: Path, source: Source, task: Task, data: DataSettings, splits_folder: Path | None
 ) -> _Loaded:
-    site = read_site(folder, source.name)
+    volumes = splits_folder.with_name(VOLUMES) if splits_folder else None
+    site = read_site(folder, source.name, volumes)
     kind = source.kind or site.toml.labels or "mask"
     mistakes = Findings(site.name, folder)
     mistakes.lines += site.mistakes
@@ -112,11 +119,16 @@ def _read(
         rule = SplitRule(data.split, data.folds, data.fold, data.seed)
         splits = splits_of(site, rule, splits_folder, mistakes)
         check_labels(site, kind, splits.of, mistakes)
-    changes = {**site.toml.preparation, **source.preparation}
     wrong: list[str] = []
-    own = as_at_site(task, changes, wrong)
+    own = as_at_site(task, {**site.toml.preparation, **source.preparation}, wrong)
     for text in wrong:
         mistakes.add(text, folder / "site.toml")
+    keep = None
+    if volumes and not mistakes.lines and any(case.volume for case in site.cases):
+        how = repr((__version__, task, kind, data, source, sorted(splits.of.items())))
+        keep = Store(site.name, folder, volumes).path(files_below(folder), how)
+        if (keep / "about.json").is_file():
+            return _Loaded(site.name, kind, (), splits, (), False, keep)
     contents = read_contents(site.cases, own, (kind,), in_square=True)
     _note(contents, kind, task, mistakes)
     cases = (
@@ -125,7 +137,7 @@ def _read(
         if content.prepared is not None
     )
     made = kind not in ("mask", *site.kinds)
-    return _Loaded(site.name, kind, tuple(cases), splits, tuple(mistakes.lines), made)
+    return _Loaded(site.name, kind, tuple(cases), splits, tuple(mistakes.lines), made, keep)
 
 
 def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings) -> None:
@@ -140,14 +152,24 @@ def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings
 
 def _case(content: Content, image: Prepared, kind: str, site: SiteFolder) -> _Case:
     spacing = (1.0, 1.0)
-    if site.toml.spacing:
-        (high, wide), (rows, columns) = image.geometry.pixel, site.toml.spacing
+    said = content.case.spacing or site.toml.spacing
+    if said:
+        (high, wide), (rows, columns) = image.geometry.pixel, said
         spacing = (rows * high, columns * wide)
     own = content.labels.get(kind)
     return _Case(content.case.name, content.case.patient, image, content.mask, own, spacing)
 
 
 def _site_data(site: _Loaded, task: Task, seed: int) -> SiteData:
+    """The site's tensors; of volumes they are kept, so that they are made once only."""
+    kept = kept_site(site.keep) if site.keep else None
+    if kept is not None:
+        return kept
+    made = _made(site, task, seed)
+    return keep_site(made, site.keep) if site.keep else made
+
+
+def _made(site: _Loaded, task: Task, seed: int) -> SiteData:
     parts = {
         split: [case for case in site.cases if site.splits.of[case.name] == split]
         for split in SPLITS

@@ -5,7 +5,7 @@ never called: onnxscript reads them and makes functions of the graph. Cropping t
 outside, because which lines are content must be asked of the pixels before their size is known.
 """
 
-# ruff: noqa: ANN001, ANN201, D103
+# ruff: noqa: ANN001, ANN201, ARG001, D103, RUF059
 # mypy: ignore-errors
 
 from onnxscript import opset20 as op

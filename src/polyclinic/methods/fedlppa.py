@@ -28,8 +28,7 @@ from polyclinic.methods.second_decoder import (
 from polyclinic.networks.attention import Attention, ChannelWeights
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, parameters, under
-from polyclinic.networks.prompted_segmenter import Gate, PromptedSegmenter
-from polyclinic.networks.prompts import Prompts
+from polyclinic.networks.prompted_segmenter import Gate, PromptedSegmenter, Prompts
 from polyclinic.runs import SiteInfo
 from polyclinic.weak import sparsity_of
 from polyclinic.weak.kind import SPARSITIES

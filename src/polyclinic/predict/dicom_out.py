@@ -1,5 +1,6 @@
 """Masks as DICOM: segmentations (DICOM-SEG) and, where those cannot be, secondary captures."""
 
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,19 +28,21 @@ def write_segmentation(path: Path, volume: Volume, stored: NDArray[np.uint8], ta
     highdicom = needed("highdicom")
     dicom = needed("pydicom")
     sources = [dicom.dcmread(file) for file in volume.files]
-    try:
-        segmentation = highdicom.seg.Segmentation(
-            source_images=sources,
-            pixel_array=np.ascontiguousarray(stored),
-            segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
-            segment_descriptions=_segments(highdicom, dicom, task),
-            series_description=f"{task.name}: segmentation",
-            **_series(highdicom, task),
-        )
-    # For kinds of images it knows nothing of, highdicom misses attributes and raises anything.
-    except (AttributeError, ValueError, KeyError, TypeError, NotImplementedError) as error:
-        raise NotDescribable(str(error)) from error
-    segmentation.save_as(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is unusual in the source is not ours to mend
+        try:
+            segmentation = highdicom.seg.Segmentation(
+                source_images=sources,
+                pixel_array=np.ascontiguousarray(stored),
+                segmentation_type=highdicom.seg.SegmentationTypeValues.BINARY,
+                segment_descriptions=_segments(highdicom, dicom, task),
+                series_description=f"{task.name}: segmentation",
+                **_series(highdicom, task),
+            )
+        # For kinds of images it knows nothing of, highdicom misses attributes and raises anything.
+        except (AttributeError, ValueError, KeyError, TypeError, NotImplementedError) as error:
+            raise NotDescribable(str(error)) from error
+        segmentation.save_as(path)
 
 
 def write_capture(path: Path, source: Path, mask: NDArray[np.uint8], task: Task) -> None:
@@ -47,17 +50,18 @@ def write_capture(path: Path, source: Path, mask: NDArray[np.uint8], task: Task)
     highdicom = needed("highdicom")
     dicom = needed("pydicom")
     about = dicom.dcmread(source, stop_before_pixels=True)
-    capture = highdicom.sc.SCImage.from_ref_dataset(
-        ref_dataset=about,
-        pixel_array=np.ascontiguousarray(mask),
-        photometric_interpretation="MONOCHROME2",
-        bits_allocated=8,
-        coordinate_system=highdicom.CoordinateSystemNames.PATIENT,
-        patient_orientation=about.get("PatientOrientation") or ("L", "P"),
-        conversion_type="WSD",
-        series_description=f"{task.name}: class numbers",
-        **_series(highdicom, task, capture=True),
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        capture = highdicom.sc.SCImage.from_ref_dataset(
+            ref_dataset=about,
+            pixel_array=np.ascontiguousarray(mask),
+            photometric_interpretation="MONOCHROME2",
+            bits_allocated=8,
+            coordinate_system=highdicom.CoordinateSystemNames.PATIENT,
+            patient_orientation=about.get("PatientOrientation") or ("L", "P"),
+            series_description=f"{task.name}: class numbers",
+            **_series(highdicom, task, capture=True),
+        )
     capture.DerivationDescription = "class numbers: " + ", ".join(
         f"{number} {name}" for number, name in enumerate(task.classes)
     )

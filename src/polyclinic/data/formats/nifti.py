@@ -25,6 +25,11 @@ def is_nifti(path: Path) -> bool:
     return path.name.lower().endswith(SUFFIXES)
 
 
+def stem(path: Path) -> str:
+    """The file's name without `.nii` or `.nii.gz`."""
+    return path.name[: -len(next(end for end in SUFFIXES if path.name.lower().endswith(end)))]
+
+
 def read_nifti(path: Path, axis: Axis = "axial") -> Volume:
     """The volume of one file; several phases, cut-off files and oblique ones are refused."""
     image, warnings = _load(path)

@@ -1,7 +1,5 @@
 """A site's service: checks requests, does the work, and lets out what the policy allows."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping
@@ -18,7 +16,7 @@ from polyclinic.engine.devices import device_of, threads_of
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.engine.flower.own_results import keep_results
-from polyclinic.engine.flower.policy import Policy, PolicyRefusal
+from polyclinic.engine.flower.policy import Policy
 from polyclinic.engine.flower.protocol import (
     NO_STATE,
     GreetingRequest,
@@ -32,11 +30,11 @@ from polyclinic.engine.flower.protocol import (
 )
 from polyclinic.engine.flower.scrubbing import scrubbed
 from polyclinic.engine.flower.wire import Payload, pack, unpack
-from polyclinic.engine.local import prepare_process
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.pictures import draw_pictures
+from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Run, assignment_of, site_info
-from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.states import SiteState, StateFolder
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
@@ -119,10 +117,9 @@ class SiteService:
         about = site_info(data)
         run = self._open(request.study, (about,))
         self._check(run.study, len(data.train), run.runner)
-        scorable = len(with_masks(data.val))
         response = GreetingResponse(
             about=about,
-            scorable=scorable,
+            scorable=len(with_masks(data.val)),
             version=version("polyclinic"),
             packages=run.study.packages,
         )
@@ -153,9 +150,8 @@ class SiteService:
     def _score(self, request: ScoreRequest, message: Message | None) -> Payload:
         run, info = self._run(request)
         state = self._state(run, request)
-        rows, cases, predicted = run.runner.score(
-            info, run.data, request.split, request.metrics, message, state, request.number
-        )
+        scoring = Scoring(request.number, request.split, request.metrics)
+        rows, cases, predicted = run.runner.score(info, run.data, scoring, message, state)
         if request.split == "test" and state is not None:
             title = run.study.method[0].title
             keep_model(run.folder, info.name, title, state, run.runner.assignment)
@@ -230,10 +226,11 @@ class SiteService:
         file = self.site.state / "study.toml"
         write_atomic(file, text)
         study = load_study(file, [], self.tables)
-        if study.network.pretrained is not None:
-            reason = "network.pretrained names a file, and a site opens none for a study"
-            raise PolicyRefusal(reason)
-        return study
+        wanted = study.network.pretrained
+        if wanted is None:
+            return study
+        network = study.network.model_copy(update={"pretrained": self.policy.weights(wanted.name)})
+        return study.model_copy(update={"network": network})
 
     def _read_data(self, text: str) -> SiteData:
         study = self._study(text)
@@ -246,12 +243,11 @@ class SiteService:
                 f"the study wants site {name} to train on {kinds[1]}, "
                 f"but its own settings say {kinds[0]}"
             )
-        own = {"folder": self.site.data, "labels": kinds[0] if kinds else None}
-        place = wish.model_copy(update=own)
+        own = {"folder": self.site.data, "labels": next(iter(kinds), None)}
         (data,) = load_federation(
             study.task.built,
             study.data,
-            [place],
+            [wish.model_copy(update=own)],
             labels=choice.labels,
             splits_folder=self.site.state / "splits",
         )
