@@ -87,6 +87,12 @@ def read_slice(piece: Slice) -> Array:
     return _mapped(file)[number]
 
 
+def kept_volume(file: Path) -> Volume:
+    """All that is known of a kept volume but its files."""
+    _, *about = json.loads(file.with_suffix(".json").read_text())
+    return _volume(file, [[], *about], ())
+
+
 @lru_cache(maxsize=256)
 def _mapped(file: Path) -> Array:
     return np.load(file, mmap_mode="r", allow_pickle=False)
