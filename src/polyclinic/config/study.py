@@ -32,7 +32,11 @@ class AugmentationSettings(Section):
 class TrainingSettings(Section):
     """How a site trains in one round."""
 
-    needs: ClassVar = {"momentum": ("optimizer", "sgd"), "power": ("schedule", "poly")}
+    needs: ClassVar = {
+        "momentum": ("optimizer", "sgd"),
+        "power": ("schedule", "poly"),
+        "pretrain_steps": ("pretrain", "synthetic"),
+    }
 
     optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
     """The optimizer of every site."""
@@ -66,6 +70,10 @@ class TrainingSettings(Section):
     """Keep the optimizer's state from one round to the next."""
     augmentation: AugmentationSettings = Field(default_factory=AugmentationSettings)
     """How training images are varied."""
+    pretrain: Literal["none", "synthetic"] = "none"
+    """`synthetic` trains the network on drawn images of the task before the first round."""
+    pretrain_steps: AtLeastOne = 600
+    """Steps of that training."""
 
     @field_validator("iterations")
     @classmethod
