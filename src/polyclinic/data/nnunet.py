@@ -59,6 +59,11 @@ def find_cases(images: Path, masks: Path, mistakes: Findings) -> list[FoundVolum
     return found
 
 
+def has_channels(image: Path) -> bool:
+    """Whether an image's further channels lie in files beside it."""
+    return "_0000" in image.name and image.with_name(image.name.replace("_0000", "_0001")).exists()
+
+
 def _files(folder: Path) -> list[Path]:
     inside = sorted(folder.iterdir()) if folder.is_dir() else []
     return [file for file in inside if is_nifti(file) or is_picture(file)]
