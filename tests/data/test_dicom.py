@@ -6,13 +6,19 @@ import numpy as np
 import pydicom
 import pytest
 import SimpleITK
-from pydicom.uid import EnhancedMRImageStorage
 
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.formats.dicom import read_dicom
 from polyclinic.data.formats.instances import is_dicom, read_instance
 from polyclinic.data.formats.reading import stacks_in
-from tests.data.volumes import draw_volume, plain_dicom, write_series
+from polyclinic.data.formats.segmentation import read_segmentation
+from tests.data.volumes import (
+    draw_volume,
+    plain_dicom,
+    write_enhanced,
+    write_segmentation,
+    write_series,
+)
 
 # pydicom itself warns of what is odd about some of its files.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -116,24 +122,7 @@ def test_the_stored_window_cuts_values_off(tmp_path):
 def test_a_file_of_many_slices_is_as_a_series_of_them(tmp_path):
     image, _ = draw_volume(3, slices=4)
     series = read_dicom(write_series(tmp_path / "series", image, spacing=(0.7, 0.4), step=2.0))
-    data = plain_dicom(image[0])
-    data.SOPClassUID = data.file_meta.MediaStorageSOPClassUID = EnhancedMRImageStorage
-    data.NumberOfFrames, data.PixelData = 4, image[::-1].tobytes()
-    measures, plane, shared = pydicom.Dataset(), pydicom.Dataset(), pydicom.Dataset()
-    measures.PixelSpacing, measures.SliceThickness = [0.7, 0.4], 2.0
-    plane.ImageOrientationPatient = [1, 0, 0, 0, 1, 0]
-    shared.PixelMeasuresSequence, shared.PlaneOrientationSequence = [measures], [plane]
-    data.SharedFunctionalGroupsSequence = [shared]
-    frames = []
-    for number in reversed(range(4)):
-        frame, position, values = pydicom.Dataset(), pydicom.Dataset(), pydicom.Dataset()
-        position.ImagePositionPatient = [0, 0, 2.0 * number]
-        values.RescaleSlope, values.RescaleIntercept = number + 1, 0
-        frame.PlanePositionSequence = [position]
-        frame.PixelValueTransformationSequence = [values]
-        frames.append(frame)
-    data.PerFrameFunctionalGroupsSequence = frames
-    data.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    write_enhanced(tmp_path / "a.dcm", image, spacing=(0.7, 0.4), step=2.0)
     volume = read_dicom([tmp_path / "a.dcm"])
 
     slopes = np.arange(1, 5)[:, None, None, None]
@@ -141,6 +130,31 @@ def test_a_file_of_many_slices_is_as_a_series_of_them(tmp_path):
     assert volume.spacing == series.spacing
     # Masks go back to the order of the file's frames.
     assert np.array_equal(volume.restored(volume.voxels[:, 0])[3], image[0])
+
+
+def test_a_segmentation_may_be_about_the_frames_of_one_file(tmp_path):
+    image, mask = draw_volume(3, slices=4)
+    mask[2] = 0  # a frame that segmentations leave out
+    file = write_enhanced(tmp_path / "a.dcm", image, spacing=(0.7, 0.4), step=2.0)
+    seg = write_segmentation(tmp_path / "seg.dcm", [file], mask[::-1])
+    volume = read_dicom([file])
+
+    assert read_instance(seg).references == (read_instance(file).uid,)
+    assert np.array_equal(read_segmentation(seg, volume, [read_instance(file)]), mask)
+
+
+def test_segments_are_class_numbers_and_must_not_overlap(tmp_path):
+    image, mask = draw_volume(3, slices=3)
+    files = write_series(tmp_path / "s", image)
+    inner = np.roll(mask, 3, axis=2) & mask
+    apart = np.stack([mask - inner, inner], axis=-1)
+    volume, instances = read_dicom(files), [read_instance(file) for file in files]
+    write_segmentation(tmp_path / "a.dcm", files, apart, ("rim", "core"))
+    write_segmentation(tmp_path / "b.dcm", files, np.stack([mask, inner], axis=-1), ("a", "b"))
+
+    assert np.array_equal(read_segmentation(tmp_path / "a.dcm", volume, instances), mask + inner)
+    with pytest.raises(UnreadableError, match="overlap"):
+        read_segmentation(tmp_path / "b.dcm", volume, instances)
 
 
 def test_a_whole_archive_is_sorted_into_volumes_with_a_reason_for_all_else():

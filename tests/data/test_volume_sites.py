@@ -370,3 +370,72 @@ def test_a_split_without_a_case_is_kept_too(tmp_path):
 
     assert len(first.val) == len(second.val) == 0
     assert first.test.masks.equal(second.test.masks)
+
+
+def test_masks_may_be_stored_in_another_order_than_a_series(tmp_path):
+    folder = tmp_path / "north"
+    image, mask = draw_volume(0, slices=5)
+    # Sagittal images from left to right, as their normal points to the right.
+    files = write_series(
+        folder / "images" / "s", image, rows=(0, 1, 0), columns=(0, 0, -1), step=2.0
+    )
+    assert len(files) == 5
+    # The same in an array that counts to the left, the back and the head.
+    placed = mask.transpose(0, 2, 1)[::-1, :, ::-1]
+    affine = np.diag([-2.0, -1.0, 1.0, 1.0])
+    affine[:3, 3] = 8, 0, -31
+    write_nifti(folder / "masks" / "s.nii", placed, affine)
+    site = read_site(folder)
+
+    assert site.mistakes == ()
+    seen = [read_slice(case.slices[case.mask])[0] for case in site.cases]
+    assert np.array_equal(seen, mask[::-1])
+
+
+def test_patients_of_train_and_test_folders_are_told_apart_unless_dicom_says_they_are_one(tmp_path):
+    for part in ("train", "test"):
+        write_volume_site(tmp_path / "nifti" / part, volumes=2)
+        image, mask = draw_volume(0)
+        files = write_series(tmp_path / "dicom" / part / "images" / "s", image, patient="same")
+        write_segmentation(tmp_path / "dicom" / part / "masks" / "a.dcm", files, mask)
+
+    nifti = read_site(tmp_path / "nifti")
+    assert nifti.mistakes == ()
+    assert {case.patient for case in nifti.cases} == {"train-v0", "train-v1", "test-v0", "test-v1"}
+    assert (
+        "is in train and test; a patient belongs to one split"
+        in read_site(tmp_path / "dicom").mistakes[0]
+    )
+
+
+def test_nnunet_files_that_are_not_used_are_named(tmp_path):
+    folder = tmp_path / "Dataset001"
+    write_volume_site(folder, volumes=1)
+    (folder / "images").rename(folder / "imagesTr")
+    (folder / "masks").rename(folder / "labelsTr")
+    (folder / "imagesTr" / "v0.nii.gz").rename(folder / "imagesTr" / "v0_0000.nii.gz")
+    (folder / "imagesTr" / "v1_0000.mha").write_text("")
+    (folder / "imagesTs").mkdir()
+    (folder / "dataset.json").write_text('{"labels": {"background": 0, "prostate": 1}}')
+    site = read_site(folder)
+
+    assert site.mistakes == (
+        "site Dataset001, imagesTr/v1_0000.mha: is neither NIfTI nor a picture",
+    )
+    assert site.warnings == (
+        "site Dataset001, imagesTs: is left out, because there is no labelsTs",
+    )
+    (folder / "dataset.json").write_text('{"labels": {"background": 0, "ignore": 1}}')
+    assert "has an ignore label" in read_site(folder).mistakes[-1]
+
+
+def test_linked_folders_are_followed_and_loops_end(tmp_path):
+    image, mask = draw_volume(0)
+    files = write_series(tmp_path / "archive" / "s", image)
+    write_segmentation(tmp_path / "north" / "masks" / "a.dcm", files, mask)
+    (tmp_path / "north" / "images").mkdir()
+    (tmp_path / "north" / "images" / "s").symlink_to(tmp_path / "archive" / "s")
+    (tmp_path / "archive" / "s" / "again").symlink_to(tmp_path / "archive" / "s")
+
+    assert len(read_site(tmp_path / "north").cases) == 3
+    assert read_site(tmp_path / "north").mistakes == ()
