@@ -12,7 +12,7 @@ from polyclinic.config import DataSettings
 from polyclinic.data.check import check_folder
 from polyclinic.data.errors import DataError
 from polyclinic.data.folder import read_site
-from polyclinic.data.formats.store import read_slice
+from polyclinic.data.formats.store import FOLDER, read_slice
 from polyclinic.data.load import load_federation
 from polyclinic.data.splits import write_splits
 from polyclinic.data.splitting import SplitRule
@@ -126,7 +126,7 @@ def test_no_identifier_appears_in_any_file_of_a_study(tmp_path):
 def test_names_are_kept_with_the_salt_and_new_without_it(tmp_path):
     folder = write_dicom_site(tmp_path / "north", volumes=3)
     one, same, other = (set(all_cases(load(folder, tmp_path / runs))) for runs in ("a", "a", "b"))
-    salt = tmp_path / "a" / "volumes" / "north" / "salt"
+    salt = tmp_path / "a" / FOLDER / "north" / "salt"
 
     assert one == same
     assert not one & other
@@ -326,12 +326,12 @@ def test_everything_wrong_with_dicom_is_said_at_once_with_site_and_file(tmp_path
 
 def test_a_split_in_the_folder_of_a_dicom_site_brings_the_salt_of_its_names(tmp_path):
     folder = write_dicom_site(tmp_path / "north")
-    write_splits(folder, SplitRule(), tmp_path / "runs" / "volumes")
+    write_splits(folder, SplitRule(), tmp_path / "runs" / FOLDER)
     listed = (folder / "splits.csv").read_text()
 
     site = load(folder, tmp_path / "elsewhere")
     assert all(name in listed for name in all_cases(site))
-    assert not (tmp_path / "elsewhere" / "volumes" / "north" / "salt").exists()
+    assert not (tmp_path / "elsewhere" / FOLDER / "north" / "salt").exists()
     assert (folder / "salt").stat().st_mode & 0o777 == 0o600
 
 
@@ -349,7 +349,7 @@ def test_weak_labels_are_made_for_every_slice(tmp_path):
 def test_from_the_second_time_on_a_studys_tensors_are_mapped_from_disk(tmp_path):
     folder = write_volume_site(tmp_path / "north")
     first = load(folder, tmp_path / "runs")
-    (about,) = (tmp_path / "runs" / "volumes" / "north" / "cache").glob("*/about.json")
+    (about,) = (tmp_path / "runs" / FOLDER / "north" / "cache").glob("*/about.json")
     images = np.load(about.with_name("train-images.npy"), mmap_mode="r+")
     images[0] = 7.0
     images.flush()

@@ -20,7 +20,7 @@ import numpy as np
 from polyclinic.data.errors import DataError
 from polyclinic.data.formats.volume import Array, Turn, Volume
 
-FOLDER = "volumes"  # beside the runs, a folder for each site in it
+FOLDER = "_volumes"  # beside the runs, where no study can have this name; a folder for each site
 SALT = "salt"
 FORMAT = "1"  # of what is kept; another one is read anew
 Slice = tuple[Path, int]  # a kept volume, and the number of a slice
