@@ -33,11 +33,8 @@ batch = 4
 rounds = 1
 [engine]
 threads = 1
-[[site]]
-name = "amber"
-[[site]]
-name = "birch"
 """
+TWO_SITES = '[[site]]\nname = "amber"\n[[site]]\nname = "birch"\n'
 
 
 @pytest.fixture
@@ -63,6 +60,7 @@ def site(tmp_path) -> Path:
 
 
 def test_a_study_runs_from_file_to_report(polyclinic, study, tmp_path):
+    study.write_text(STUDY + TWO_SITES)
     code, out, _ = polyclinic("run", study, "--runs", tmp_path / "runs")
     assert code == 0
     assert "round 1/1" in out

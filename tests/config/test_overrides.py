@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyclinic.config.overrides import parse_value
-from tests.config.example import SMALLEST, load, mistakes
+from tests.config.example import FUNDUS, SMALLEST, load, mistakes
 
 TWO = 'task = "octa"\nmethod = ["fedavg", "fedprox", {name = "fedprox", mu = 3, title = "far"}]\n'
 SITES = SMALLEST + 'site = ["a", "b", "a.b"]\n'
@@ -37,7 +37,7 @@ def test_a_name_needs_no_quotes(tmp_path):
 
 def test_a_setting_of_a_task_or_network_named_by_a_bare_string_can_be_set(tmp_path):
     study = load(tmp_path, SMALLEST, "task.resolution=64", "network.width=4")
-    assert study.task.settings == {"resolution": 64}
+    assert study.task.built == FUNDUS.with_resolution(64)
     assert study.network.settings == {"width": 4}
 
 

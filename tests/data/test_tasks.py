@@ -38,7 +38,7 @@ def test_another_resolution_changes_nothing_else():
 
 @pytest.mark.parametrize("resolution", [0, -16])
 def test_a_resolution_without_pixels_is_refused(resolution):
-    with pytest.raises(ValueError, match=r"fundus: resolution must be above 0, got"):
+    with pytest.raises(ValueError, match="resolution"):
         TASKS["fundus"].with_resolution(resolution)
 
 

@@ -13,8 +13,6 @@ def test_what_the_camera_did_not_see_is_background_whatever_the_network_says(fed
         site.net.head.bias.copy_(torch.tensor([-100.0, 100.0]))
     assert class_maps(method, site, cases).all()
 
-    found = class_maps(method, replace(site, task=replace(site.task, dark=0.5)), cases)
-    offset, scale = cases.offset.view(-1, 1, 1), cases.scale.view(-1, 1, 1)
-    bright = (cases.images[:, 0] - offset) / scale > 0.5
-    assert 0.1 < bright.float().mean() < 0.9
+    bright = cases.images[:, 0] > cases.images[:, 0].float().mean()
+    found = class_maps(method, site, replace(cases, views=bright))
     assert torch.equal(torch.from_numpy(found).bool(), bright)

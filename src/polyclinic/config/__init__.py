@@ -16,6 +16,8 @@ from polyclinic.config.study import (
     TrainingSettings,
 )
 from polyclinic.config.tables import Origin, Tables, file_of, package_name
+from polyclinic.config.task import Task
+from polyclinic.config.task_entry import read_task
 
 __all__ = [
     "AugmentationSettings",
@@ -33,11 +35,13 @@ __all__ = [
     "SiteSettings",
     "Study",
     "Tables",
+    "Task",
     "TrainingSettings",
     "changes",
     "describe",
     "file_of",
     "load_study",
     "package_name",
+    "read_task",
     "to_toml",
 ]

@@ -1,6 +1,5 @@
 """Reads a study from its TOML file: every mistake is found before any is reported."""
 
-import tomllib
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -11,8 +10,10 @@ from polyclinic.config.choices import ChoiceReader, fitting
 from polyclinic.config.mistakes import ConfigError, Mistake, nearest
 from polyclinic.config.overrides import apply_overrides, shape
 from polyclinic.config.printing import literal
+from polyclinic.config.reading import read_toml
 from polyclinic.config.study import Conditions, Study
 from polyclinic.config.tables import Tables, file_of
+from polyclinic.config.task_entry import SUFFIX, chosen_task
 
 _CHOICES = ("task", "network", "method")
 
@@ -34,7 +35,7 @@ def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> St
     checked = check(Conditions, conditions, "", mistakes, context=tables, keys_of=Study)
     _refuse_repeated_sites(study["site"], mistakes)
     reader = ChoiceReader(tables, mistakes)
-    task = reader.task(study.get("task"))
+    task = chosen_task(study.get("task"), tables, mistakes)
     network = reader.network(study.get("network"))
     methods = reader.methods(study["method"])
     if task and network:
@@ -51,25 +52,6 @@ def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> St
         loss=losses[0] if losses else None,
         metric=metrics,
     )
-
-
-def read_toml(file: Path) -> dict[str, Any]:
-    """The content of a TOML file; ConfigError says why it cannot be read."""
-    content = b""
-    try:
-        content = file.read_bytes()
-        return tomllib.loads(content.decode("utf-8-sig"))
-    except OSError as error:
-        near = nearest(file.name, [other.name for other in file.parent.glob("*.toml")])
-        meant = str(file.with_name(near)) if near else ""
-        reason = (error.strerror or str(error)).lower()
-        mistake = Mistake("the file", f"cannot be read: {reason}", meant=meant)
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        mistake = Mistake(f"line {line}", "is not UTF-8 text")
-    except tomllib.TOMLDecodeError as error:
-        mistake = Mistake("the file", f"is not valid TOML: {error}")
-    raise ConfigError(file, [mistake])
 
 
 def _find_code(study: dict[str, Any], beside: Path) -> None:
@@ -94,9 +76,13 @@ def _find_code(study: dict[str, Any], beside: Path) -> None:
 def _find_folders(
     study: dict[str, Any], beside: Path, changed: set[str], mistakes: list[Mistake]
 ) -> None:
-    """Makes the folders of the data and the sites and the network's file absolute, in place."""
+    """Makes the folders of the data and the sites and all files absolute, in place."""
+    task = study.get("task")
+    if isinstance(task, dict) and str(task.get("name", "")).endswith(SUFFIX):
+        task.setdefault("file", task.pop("name"))
     tables: list[tuple[str, str, Any]] = [
         ("data", "source", study.get("data")),
+        ("task", "file", task),
         ("network", "pretrained", study.get("network")),
     ]
     for address, site in zip(addresses(study["site"]), study["site"], strict=True):

@@ -14,7 +14,7 @@ from polyclinic.data.folder import SiteFolder, find_sites, read_site
 from polyclinic.data.labels import check_labels
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.splits import check_kept
-from polyclinic.data.tasks import TASKS, Task, task_called
+from polyclinic.data.tasks import TASKS, Task, as_at_site, task_called
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,10 @@ def _mistakes(
     splits = given if complete else check_kept(site, mistakes) or given
     if site.toml.task not in (None, task.name):
         mistakes.add(f"is for the task {site.toml.task}, not {task.name}")
+    wrong: list[str] = []
+    as_at_site(task, site.toml.preparation, wrong)
+    for text in wrong:
+        mistakes.add(text, site.folder / "site.toml")
     if site.toml.labels:
         check_labels(site, site.toml.labels, splits, mistakes)
     for content in contents:

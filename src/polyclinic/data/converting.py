@@ -40,8 +40,9 @@ def convert_volume(name: str, cases: Sequence[CaseFiles], folder: Path) -> set[S
 
 
 def _annotations(case: CaseFiles) -> list[tuple[str, Path]]:
-    masks = [("masks", case.mask)] if case.mask else []
-    return [*masks, *((f"labels/{kind}", file) for kind, file in case.labels.items())]
+    named = {"masks": case.mask, "views": case.view}
+    own = [(part, file) for part, file in named.items() if file]
+    return [*own, *((f"labels/{kind}", file) for kind, file in case.labels.items())]
 
 
 def _write(name: str, folder: Path, volume: Volume, voxels: Array) -> None:

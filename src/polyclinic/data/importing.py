@@ -118,7 +118,7 @@ def _copy(site: SiteFolder, folder: Path, task: Task) -> list[str]:
 
 
 def _copy_annotations(case: CaseFiles, folder: Path) -> None:
-    parts = {Path("masks"): case.mask}
+    parts = {Path("masks"): case.mask, Path("views"): case.view}
     parts |= {Path("labels", kind): label for kind, label in case.labels.items()}
     for part, original in parts.items():
         # What lies within an HDF5 image file has gone with it.

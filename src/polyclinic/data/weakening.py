@@ -84,7 +84,11 @@ def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseF
     if site.cases and not os.access(site.folder, os.W_OK):
         mistakes.add("its folder must not be written to")
     refuse(mistakes.lines)
-    return [(content.case, content.mask) for content in contents if content.mask is not None]
+    return [
+        (content.case, content.in_view(content.mask))
+        for content in contents
+        if content.mask is not None
+    ]
 
 
 def _part(case: CaseFiles, site: SiteFolder) -> Path:

@@ -17,16 +17,15 @@ import torch.multiprocessing
 from polyclinic.config import Study
 from polyclinic.data.cases import SiteData, pool, with_masks
 from polyclinic.data.load import load_federation
-from polyclinic.engine.inspection import look_inside
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.parents import end_with_parent
-from polyclinic.engine.pictures import draw_pictures
+from polyclinic.engine.pictures import draw_pictures, look_inside
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Assignment, Run, assignment_of, device_of, site_info
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.sites import Reply, Scored
-from polyclinic.engine.starting import refuse_no_validation, refuse_unsuitable
 from polyclinic.engine.states import SiteState, StateFolder
+from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage

@@ -1,7 +1,5 @@
 """One run of a study: a method with a seed, its folder, and what all its machines agree on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product

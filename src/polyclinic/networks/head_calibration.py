@@ -1,7 +1,5 @@
 """A head that looks again where the heads of several sites disagree (LC-Fed)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal, cast
 
@@ -11,8 +9,7 @@ from torch.func import functional_call
 from torch.nn.functional import conv2d, interpolate, max_pool2d
 
 from polyclinic.networks.contract import Segmenter
-from polyclinic.networks.gated_segmenter import GatedSegmenter
-from polyclinic.networks.site_gate import Pooling
+from polyclinic.networks.gated_segmenter import GatedSegmenter, Pooling
 from polyclinic.networks.widening import smallest_maps
 
 Attention = Literal["peaks", "plain"]

@@ -1,7 +1,5 @@
 """A network with a personal copy of itself beside it, and two ways to mix the two."""
 
-from __future__ import annotations
-
 import copy
 from typing import Literal, cast
 

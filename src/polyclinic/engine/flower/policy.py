@@ -1,7 +1,5 @@
 """A site's policy: what it agrees to, what may leave, and how much it is blurred before."""
 
-from __future__ import annotations
-
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """A site's service: checks requests, does the work, and lets out what the policy allows."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping
@@ -113,10 +111,9 @@ class SiteService:
         about = site_info(data)
         run = self._open(request.study, (about,))
         self._check(run.study, len(data.train), run.runner)
-        scorable = len(with_masks(data.val))
         response = GreetingResponse(
             about=about,
-            scorable=scorable,
+            scorable=len(with_masks(data.val)),
             version=version("polyclinic"),
             packages=run.study.packages,
         )
@@ -231,20 +228,19 @@ class SiteService:
     def _read_data(self, text: str) -> SiteData:
         study = self._study(text)
         (choice,) = study.method
-        wish = {each.name: each.labels for each in study.site}.get(self.site.name)
-        kinds = [*dict.fromkeys(filter(None, (self.site.labels, wish)))]
+        name = self.site.name
+        wish = next((each for each in study.site if each.name == name), SiteSettings(name=name))
+        kinds = [*dict.fromkeys(filter(None, (self.site.labels, wish.labels)))]
         if len(kinds) > 1:
             raise PayloadError(
-                f"the study wants site {self.site.name} to train on {kinds[1]}, "
+                f"the study wants site {name} to train on {kinds[1]}, "
                 f"but its own settings say {kinds[0]}"
             )
-        place = SiteSettings(
-            name=self.site.name, folder=self.site.data, labels=kinds[0] if kinds else None
-        )
+        own = {"folder": self.site.data, "labels": next(iter(kinds), None)}
         (data,) = load_federation(
             study.task.built,
             study.data,
-            [place],
+            [wish.model_copy(update=own)],
             labels=choice.labels,
             splits_folder=self.site.state / "splits",
         )

@@ -193,7 +193,7 @@ def test_a_package_that_the_study_needs_must_be_here_and_allowed(coordinator, fo
     coordinator.published = json.dumps(told).encode()
     found = wrong(folder)
     assert "fed-mine is missing, at the coordinator Polyclinic" in found["same versions"]
-    assert "not allowed: code of the package fed-mine" in found["permissions"]
+    assert "code of the package fed-mine is not allowed" in found["permissions"]
 
 
 @pytest.mark.usefixtures("package")
