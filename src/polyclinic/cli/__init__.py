@@ -15,7 +15,7 @@ from polyclinic.cli import federation
 from polyclinic.cli.code import tables
 from polyclinic.cli.contract import check_method
 from polyclinic.cli.deploy import app as deploy_app
-from polyclinic.cli.exchange import export, import_
+from polyclinic.cli.exchange import export_site, import_site
 from polyclinic.cli.unseen import unseen
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Look at and prepare the folders of sites.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-data_app.command("import")(import_)
-data_app.command()(export)
+data_app.command("import")(import_site)
+data_app.command("export")(export_site)
 app.add_typer(deploy_app, name="deploy")
 app.add_typer(federation.ledger_app, name="ledger")
 app.command()(federation.server)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Runs = Annotated[Path, typer.Option("--runs", help="Where volumes and the salt of names are kept.")]
 
 
-def import_(
+def import_site(
     source: Annotated[Path, typer.Argument(help="A folder of sites, or of images and masks.")],
     destination: Annotated[Path, typer.Argument(help="Where the site folders will stand.")],
     task: Annotated[str | None, typer.Option("--task", help="The task they are for.")] = None,
@@ -55,7 +55,7 @@ def import_(
                 choices = replace(choices, **{unclear.option: answer})
 
 
-def export(
+def export_site(
     site: Annotated[Path, typer.Argument(help="A site folder.")],
     destination: Annotated[Path, typer.Argument(help="The dataset's folder, not there yet.")],
     format_: Annotated[str, typer.Option("--format", help="Only nnunet so far.")] = "nnunet",
