@@ -159,7 +159,7 @@ def evaluate(
 
 def same_task(models: Mapping[str, Model]) -> Task:
     """The task of all models; a PackageError where they have several."""
-    first, *others = models.values()
+    first = next(iter(models.values()))
     for name, model in models.items():
         if (model.task.name, model.task.classes) != (first.task.name, first.task.classes):
             raise PackageError(
