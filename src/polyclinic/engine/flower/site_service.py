@@ -144,8 +144,7 @@ class SiteService:
             images=visit.images,
         )
         log.info("trained for %.1f seconds with a mean loss of %.3f", visit.seconds, visit.loss)
-        header = _responding(response).header
-        return pack(header, reply, request.encoding, message.weights), noise
+        return pack(_responding(response).header, reply, request.encoding, message.weights), noise
 
     def _score(self, request: ScoreRequest, message: Message | None) -> Payload:
         run, info = self._run(request)
