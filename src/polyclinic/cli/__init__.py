@@ -20,7 +20,7 @@ from polyclinic.cli.export import export
 from polyclinic.cli.predict import predict
 from polyclinic.cli.unseen import unseen
 from polyclinic.cli.version import options
-from polyclinic.engine.environment import prepare_environment
+from polyclinic.environment import prepare_environment
 
 if TYPE_CHECKING:
     from polyclinic.data.tasks import Task
