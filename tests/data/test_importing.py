@@ -123,3 +123,14 @@ def test_a_full_disk_leaves_no_half_site(source, tmp_path, monkeypatch):
 def test_the_destination_must_lie_outside_of_the_source(source):
     with pytest.raises(DataError, match="choose another place"):
         import_folder(source, source / "ours", FUNDUS)
+
+
+def test_a_task_that_is_not_built_in_goes_into_the_folders(tmp_path):
+    source = write_site(tmp_path / "published" / "east", side=32)
+    (source / "views").mkdir()
+    shutil.copy(source / "masks" / "00.png", source / "views" / "00.png")
+    task = FUNDUS.changed(name="eye", fit="pad")
+    (folder,) = import_folder(source.parent, tmp_path / "ours", task)
+
+    assert check_folder(tmp_path / "ours").task == task
+    assert (folder / "views" / "00.png").exists()

@@ -8,11 +8,12 @@ from typing import Any
 
 import tomli_w
 
+from polyclinic.config.printing import plain
 from polyclinic.data.check import check_folder
 from polyclinic.data.errors import refuse
 from polyclinic.data.folder import SiteFolder, find_sites, read_site
 from polyclinic.data.site_files import COLUMNS
-from polyclinic.data.tasks import Task
+from polyclinic.data.tasks import TASKS, Task
 
 
 def import_folder(source: Path, destination: Path, task: Task) -> list[Path]:
@@ -51,13 +52,21 @@ def _copy(site: SiteFolder, folder: Path, task: Task) -> None:
     with (folder / "cases.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([COLUMNS, *rows])
     (folder / "site.toml").write_text(_about(site, task), encoding="utf-8")
+    if task.name not in TASKS:  # so that the folder says what its masks mean
+        text = tomli_w.dumps(plain(task.settings))
+        (folder / _named(task)).write_text(text, encoding="utf-8")
+
+
+def _named(task: Task) -> str:
+    """What site.toml calls the task: its name, or the file that lies beside it."""
+    return task.name if task.name in TASKS else f"{task.name}.task.toml"
 
 
 def _about(site: SiteFolder, task: Task) -> str:
     spacing = list(site.toml.spacing) if site.toml.spacing else None
     known: dict[str, Any] = {
         "name": site.name,
-        "task": task.name,
+        "task": _named(task),
         "labels": site.toml.labels,
         "spacing": spacing,
         **site.toml.preparation,
