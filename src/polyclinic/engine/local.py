@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -17,11 +16,13 @@ import torch.multiprocessing
 from polyclinic.config import Study
 from polyclinic.data.cases import SiteData, pool, with_masks
 from polyclinic.data.load import load_federation
+from polyclinic.engine.cross_site import write_cross_site
+from polyclinic.engine.devices import device_of, threads_of
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.parents import end_with_parent
 from polyclinic.engine.pictures import draw_pictures, look_inside
 from polyclinic.engine.process import prepare_process
-from polyclinic.engine.run import Assignment, Run, assignment_of, device_of, site_info
+from polyclinic.engine.run import Assignment, Run, assignment_of, site_info
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.sites import Reply, Scored
 from polyclinic.engine.states import SiteState, StateFolder
@@ -47,6 +48,8 @@ class LocalEngine:
         for run in runs:
             if run.study.engine.name != "local":
                 raise RunError("the engine of this study is flower: polyclinic server runs it")
+            device_of(run.study.engine.device)
+        for run in runs:
             labels = run.choice.labels
             if labels not in self.data:
                 self.data[labels] = load_data(run.study, labels, splits_folder=self.splits_folder)
@@ -77,12 +80,18 @@ def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
 def local_sites(run: Run, data: Sequence[SiteData]) -> Iterator[LocalSites]:
     """The sites of one run with these cases, in this process or in a few workers."""
     settings = run.study.engine
-    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
+    threads = threads_of(settings.threads, settings.workers)
     prepare_process(threads)
     runner = SiteRunner(assign(run, data), device_of(settings.device))
     pictures = run.study.evaluation.pictures
     sites = LocalSites(
-        runner, data, run.folder, workers=settings.workers, threads=threads, pictures=pictures
+        runner,
+        data,
+        run.folder,
+        workers=settings.workers,
+        threads=threads,
+        pictures=pictures,
+        cross_site=run.study.evaluation.cross_site,
     )
     with closing(sites):
         yield sites
@@ -102,8 +111,10 @@ class LocalSites:
         workers: int = 1,
         threads: int = 1,
         pictures: bool = False,
+        cross_site: bool = False,
     ) -> None:
         assignment = runner.assignment
+        self.cross_site = cross_site
         self.runner, self.threads = runner, threads
         self.scored = assignment.sites
         self.trained = assignment.sites
@@ -159,10 +170,14 @@ class LocalSites:
     def keep(self, last: int) -> None:
         """Write each site's final model, its whole network and memory, into the run folder."""
         run, assignment = self.worker.run, self.runner.assignment
+        states = {}
         for info in self.scored:
             state = self.states.load(info.name, last)
             assert state is not None, "every site has finalized"
             keep_model(run, info.name, run.about().method, state, assignment)
+            states[info.name] = state
+        if self.cross_site:
+            write_cross_site(run, self.runner, self.worker.data, states)
 
     def _map(self, work: Callable[..., Outcome], tasks: Sequence[Any]) -> Iterable[Outcome]:
         if self.pool:
