@@ -8,13 +8,11 @@ of all cases together. The AUC is the chance that a bad case has more doubt than
 """
 
 import sys
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 
 from polyclinic.predict import load
-from polyclinic.predict.evaluating import CaseScore, evaluate
 from polyclinic.predict.labelled import labelled_site
 
 WORST = 0.1
