@@ -83,7 +83,8 @@ def _evaluate(
 ) -> None:
     from rich.progress import Progress
 
-    from polyclinic.cli.terminal_tables import CONSOLE, show_evaluation
+    from polyclinic.api.console import CONSOLE
+    from polyclinic.cli.terminal_tables import show_evaluation
     from polyclinic.evaluation import METRICS
     from polyclinic.evaluation.scoring import unknown_metrics
     from polyclinic.predict import load

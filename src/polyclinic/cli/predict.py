@@ -42,7 +42,7 @@ def predict(
     """
     from rich.progress import Progress
 
-    from polyclinic.cli.terminal_tables import CONSOLE
+    from polyclinic.api.console import CONSOLE
     from polyclinic.predict import load
     from polyclinic.predict.folder import Options, predict_all
     from polyclinic.predict.inputs import inputs_in

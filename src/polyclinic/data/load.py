@@ -22,6 +22,7 @@ from polyclinic.data.prepared import keep_site, kept_site
 from polyclinic.data.preparing import Prepared, View, prepare
 from polyclinic.data.readers import Array
 from polyclinic.data.site_files import SPLITS
+from polyclinic.data.site_task import check_task
 from polyclinic.data.sources import Source, sources_of
 from polyclinic.data.splits import Splits, splits_of
 from polyclinic.data.splitting import SplitRule
@@ -111,8 +112,7 @@ def _read(
     kind = source.kind or site.toml.labels or "mask"
     mistakes = Findings(site.name, folder)
     mistakes.lines += site.mistakes
-    if site.toml.task not in (None, task.name):
-        mistakes.add(f"is for the task {site.toml.task}, the study for {task.name}")
+    check_task(site, task, mistakes, "the study for")
     splits = Splits({})
     # With cases missing, what would be said about the split is only confusing.
     if not site.mistakes:
