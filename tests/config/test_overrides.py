@@ -58,6 +58,10 @@ def test_a_setting_of_a_named_method_goes_to_it_alone(tmp_path):
 
 def test_one_of_two_methods_of_a_name_is_called_by_its_number(tmp_path):
     assert mu(load(tmp_path, TWO, "method.fedprox#2.mu=9")) == [None, 0.01, 9]
+    assert mu(load(tmp_path, TWO, "method.fedprox#1.mu=9")) == [None, 9, 3]
+    assert mu(load(tmp_path, TWO, "method.fedprox.mu=9")) == [None, 9, 9]
+    wrong = mistakes(tmp_path, TWO, "method.fedprox#1.mu=far")
+    assert wrong["method.fedprox.mu"].endswith("(given by --set)")
     assert mu(load(tmp_path, TWO, "method.fedprox.mu=9", "method.fedprox.layers=[]")) == [
         None,
         9,

@@ -24,13 +24,28 @@ def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> St
     Paths in the file are relative to the file, paths in an override to the working directory.
     """
     file = Path(path)
-    study = {"name": file.stem} | read_toml(file)
+    content = {"name": file.stem} | read_toml(file)
+    return read_study(content, tables, source=file, beside=file.parent, overrides=overrides)
+
+
+def read_study(
+    study: dict[str, Any],
+    tables: Tables,
+    *,
+    source: Path | str,
+    beside: Path,
+    overrides: Sequence[str] = (),
+) -> Study:
+    """The study of a table as TOML would give it, which is changed on the way.
+
+    Errors name its source; paths are relative to the folder that it is beside.
+    """
     mistakes: list[Mistake] = []
     shape(study)
-    _find_code(study, file.parent)
+    _find_code(study, beside)
     changed = apply_overrides(study, overrides, tables, mistakes)
     _find_code(study, Path())
-    _find_folders(study, file.parent, changed, mistakes)
+    _find_folders(study, beside, changed, mistakes)
     conditions = {key: value for key, value in study.items() if key not in _CHOICES}
     checked = check(Conditions, conditions, "", mistakes, context=tables, keys_of=Study)
     _refuse_repeated_sites(study["site"], mistakes)
@@ -41,7 +56,7 @@ def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> St
     if task and network:
         fitting(task, network, mistakes)
     if mistakes or checked is None or task is None or network is None:
-        raise ConfigError(file, mistakes, changed)
+        raise ConfigError(source, mistakes, changed)
     metrics = reader.plain("metric", checked.evaluation.metrics)
     losses = reader.plain("loss", {checked.training.loss} - {"auto"})
     return Study(

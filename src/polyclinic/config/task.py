@@ -13,6 +13,8 @@ Normalisation = Literal["minmax", "standard", "channelwise", "percentile", "wind
 Fit = Literal["stretch", "pad", "crop"]
 """How an image of any size meets the network's square."""
 
+MEANING = ("channels", "classes", "regions")
+"""The settings that say what a task is, not how images are brought to a network."""
 AT_A_SITE = ("fit", "normalisation", "percentiles", "window")
 """The settings of a task that a site may have otherwise."""
 
@@ -71,8 +73,7 @@ class Task(Section):
     fit: Fit = "stretch"
     """How an image meets the square: stretched, or `pad`ded, or `crop`ped to content and padded."""
     normalisation: Normalisation = "minmax"
-    """Each image by itself to 0…1 (`minmax`, `percentile`, a fixed `window`) or to mean 0 and
-    deviation 1 (`standard`, or each channel by itself: `channelwise`)."""
+    """To 0…1 by range, percentiles or a window; or to mean 0 and deviation 1, also by channel."""
     percentiles: tuple[Percent, Percent] = (0.5, 99.5)
     """The percentiles of an image that become 0 and 1; what lies beyond is clipped."""
     window: Range = (0.0, 255.0)
@@ -103,6 +104,15 @@ class Task(Section):
         }
         values = {**dict(self), "regions": names}
         return {name: value for name, value in values.items() if self.in_effect(name, values)}
+
+    def unlike(self, other: "Task") -> list[str]:
+        """What the other task means otherwise by the same name; how images are prepared is free."""
+        pairs = ((key, getattr(self, key), getattr(other, key)) for key in MEANING)
+        return [
+            f"its {key} are {_shown(here)}, not {_shown(there)}"
+            for key, here, there in pairs
+            if here != there
+        ]
 
     def changed(self, **settings: Any) -> "Task":
         """The same task with other settings, checked like any other."""
@@ -153,6 +163,12 @@ class Task(Section):
         if tile > info.data.get("resolution", tile):
             raise ValueError(f"must be at most the resolution, {info.data['resolution']}")
         return tile
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        value = [f"{name} ({', '.join(map(str, numbers))})" for name, numbers in value.items()]
+    return ", ".join(value) if isinstance(value, list | tuple) else str(value)
 
 
 def _each_class(classes: tuple[str, ...]) -> dict[str, tuple[int, ...]]:

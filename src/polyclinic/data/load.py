@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from polyclinic import __version__
 from polyclinic.config import DataSettings, SiteSettings
 from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.cases import Cases, SiteData
@@ -22,6 +22,7 @@ from polyclinic.data.prepared import keep_site, kept_site
 from polyclinic.data.preparing import Prepared, View, prepare
 from polyclinic.data.readers import Array
 from polyclinic.data.site_files import SPLITS
+from polyclinic.data.site_task import check_task
 from polyclinic.data.sources import Source, sources_of
 from polyclinic.data.splits import Splits, splits_of
 from polyclinic.data.splitting import SplitRule
@@ -111,8 +112,7 @@ def _read(
     kind = source.kind or site.toml.labels or "mask"
     mistakes = Findings(site.name, folder)
     mistakes.lines += site.mistakes
-    if site.toml.task not in (None, task.name):
-        mistakes.add(f"is for the task {site.toml.task}, the study for {task.name}")
+    check_task(site, task, mistakes, "the study for")
     splits = Splits({})
     # With cases missing, what would be said about the split is only confusing.
     if not site.mistakes:
@@ -125,7 +125,7 @@ def _read(
         mistakes.add(text, folder / "site.toml")
     keep = None
     if volumes and not mistakes.lines and any(case.volume for case in site.cases):
-        how = repr((__version__, task, kind, data, source, sorted(splits.of.items())))
+        how = repr((version("polyclinic"), task, kind, data, source, sorted(splits.of.items())))
         keep = Store(site.name, folder, volumes).path(files_below(folder), how)
         if (keep / "about.json").is_file():
             return _Loaded(site.name, kind, (), splits, (), False, keep)

@@ -38,7 +38,7 @@ def read_image(path: Path, channels: int, piece: Slice | None = None) -> Array:
         bad = pixels.size - np.count_nonzero(np.isfinite(pixels))
         if bad:
             raise UnreadableError(f"{bad} of its numbers are NaN or infinite")
-    pixels = _with_channels(pixels, channels).transpose(2, 0, 1)
+    pixels = with_channels(pixels, channels).transpose(2, 0, 1)
     return np.ascontiguousarray(pixels, dtype=np.uint8 if pixels.dtype == np.bool_ else None)
 
 
@@ -168,7 +168,8 @@ def _channels_last(array: Array, channels: int | None = None) -> Array:
     return array[:, :, :opaque]
 
 
-def _with_channels(pixels: Array, channels: int) -> Array:
+def with_channels(pixels: Array, channels: int) -> Array:
+    """H×W×C pixels with as many channels as are wanted: grey repeated, colours as luminance."""
     found = pixels.shape[2]
     if found == channels:
         return pixels

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from polyclinic.config.checking import check
-from polyclinic.config.mistakes import Mistake, did_you_mean
+from polyclinic.config.mistakes import ConfigError, Mistake, did_you_mean
 from polyclinic.config.printing import plain
 from polyclinic.config.task import Fit, Normalisation, Task
+from polyclinic.config.task_entry import SUFFIX, read_task
 from polyclinic.data.errors import refuse
 
 __all__ = ["TASKS", "Fit", "Normalisation", "Task", "as_at_site", "task_called"]
@@ -23,10 +24,20 @@ TASKS: Mapping[str, Task] = {
 }
 
 
-def task_called(name: str, tasks: Mapping[str, Task] = TASKS) -> Task:
-    """The task of this name, of these tasks; a DataError where there is none."""
+def task_called(name: str, tasks: Mapping[str, Task] = TASKS, beside: Path = Path()) -> Task:
+    """The task of this name, or of this file in the folder `beside`; a DataError says why none."""
+    if name.endswith(SUFFIX):
+        try:
+            return read_task(beside / name)
+        except ConfigError as error:
+            refuse([f"{name}: {mistake}" for mistake in error.mistakes])
     if name not in tasks:
-        refuse([f'no task "{name}" (allowed: {", ".join(tasks)}){did_you_mean(name, tasks)}'])
+        refuse(
+            [
+                f'no task "{name}" (allowed: {", ".join(tasks)}, or a file such as '
+                f"vessels.task.toml){did_you_mean(name, tasks)}"
+            ]
+        )
     return tasks[name]
 
 

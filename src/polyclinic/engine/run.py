@@ -152,10 +152,3 @@ def site_info(data: SiteData, index: int = 0) -> SiteInfo:
     """What others may know of a site."""
     counts = (len(split) for split in (data.train, data.val, data.test))
     return SiteInfo(data.name, index, data.kind, *counts)
-
-
-def device_of(name: str) -> torch.device:
-    """The device that a setting means on this machine."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)

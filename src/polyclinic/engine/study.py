@@ -71,7 +71,7 @@ def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
     assignment = sites.runner.assignment
     server = first_server(run.study.federation, sites)
     checkpoint = Checkpoint(run.folder.path / "checkpoint")
-    described = about(run, sites)
+    described = about(run, sites.runner, sites.threads)
     if (yield from recover(run.folder, checkpoint, server, described)):
         return
     if not run.folder.exists:
@@ -105,9 +105,9 @@ def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:
         raise RunError("\n".join([*mistakes, advice]))
 
 
-def about(run: Run, sites: Sites) -> About:
+def about(run: Run, runner: SiteRunner, threads: int) -> About:
     """What the run folder says of the run."""
-    runner, task = sites.runner, sites.runner.assignment.task
+    task = runner.assignment.task
     told = AboutMetric.model_fields
     return About(
         method=run.choice.title,
@@ -122,7 +122,7 @@ def about(run: Run, sites: Sites) -> About:
         pretrained=runner.pretrained,
         parameters=sum(runner.weights[name].numel() for name in parameters(runner.net)),
         device=str(runner.device),
-        threads=sites.threads,
+        threads=threads,
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
         versions={
             "python": platform.python_version(),

@@ -89,6 +89,9 @@ class CalibratedSegmenter(GatedSegmenter):
     def forward(self, images: Tensor) -> Tensor:
         """Give the head's logits or, once calibrated, those after calibration."""
         seen = self.look(images)
+        if torch.compiler.is_exporting():  # a graph cannot ask for a value, so it holds both
+            calibrated = self.calibrated(seen.maps[-1], seen.logits)
+            return torch.where(self.calibration.trained > 0, calibrated, seen.logits)
         if not self.calibration.trained:
             return seen.logits
         return self.calibrated(seen.maps[-1], seen.logits)

@@ -1,6 +1,5 @@
 """The engine across hospitals: the coordinator's side of every run, over any link to sites."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -11,6 +10,7 @@ import torch
 
 from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.data.synthetic import federation
+from polyclinic.engine.devices import threads_of
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.protocol import (
     GreetingRequest,
@@ -44,11 +44,11 @@ class FlowerEngine:
         link: Link,
         *,
         insecure: bool = False,
-        threads: int = os.cpu_count() or 1,
+        threads: int | None = None,
     ) -> None:
         introduction = _greeting(runs_of(study, Path())[0]) if insecure else None
         self.transport = Transport(link, study.engine, introduction)
-        self.threads = threads
+        self.threads = threads_of(threads or 0)
         self.present: dict[str, list[SiteInfo]] = {}  # by the title of a method
 
     def prepare(self, runs: Sequence[Run]) -> None:
