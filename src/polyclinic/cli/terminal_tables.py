@@ -44,6 +44,21 @@ def show_check(summary: Summary) -> None:
     CONSOLE.print(f"errors: {len(summary.mistakes)}, warnings: {len(summary.warnings)}")
 
 
+def show_evaluation(evaluation: Evaluation) -> None:
+    """Means of models at sites, with intervals."""
+    from polyclinic.predict.pages import score
+
+    table = Table(title="mean over cases (95 % interval, bootstrap over patients)")
+    for heading in ("model", "site", "region", *(m.title for m in evaluation.metrics.values())):
+        table.add_column(heading)
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for model, facts in evaluation.summary():
+        lines.setdefault((model, facts.site, facts.region), []).append(score(facts))
+    for names, cells in lines.items():
+        table.add_row(*names, *cells)
+    CONSOLE.print(table)
+
+
 def show_understood(understood: Understood) -> None:
     """What a source was understood as, and the files that are left out."""
     table = Table(title=f"{understood.source}: {understood.layout}")
@@ -78,18 +93,3 @@ def _understood(site: SiteFolder) -> tuple[str, ...]:
         (site.toml.axis or "as the files have them") if volumes else "",
         ", ".join(sorted(spacings)[:3]) + ("…" if len(spacings) > 3 else ""),
     )
-
-
-def show_evaluation(evaluation: Evaluation) -> None:
-    """Means of models at sites, with intervals."""
-    from polyclinic.predict.pages import score
-
-    table = Table(title="mean over cases (95 % interval, bootstrap over patients)")
-    for heading in ("model", "site", "region", *(m.title for m in evaluation.metrics.values())):
-        table.add_column(heading)
-    lines: dict[tuple[str, str, str], list[str]] = {}
-    for model, facts in evaluation.summary():
-        lines.setdefault((model, facts.site, facts.region), []).append(score(facts))
-    for names, cells in lines.items():
-        table.add_row(*names, *cells)
-    CONSOLE.print(table)
