@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from polyclinic import __version__
 from polyclinic.config import DataSettings, SiteSettings
 from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.cases import Cases, SiteData
@@ -125,7 +125,7 @@ def _read(
         mistakes.add(text, folder / "site.toml")
     keep = None
     if volumes and not mistakes.lines and any(case.volume for case in site.cases):
-        how = repr((__version__, task, kind, data, source, sorted(splits.of.items())))
+        how = repr((version("polyclinic"), task, kind, data, source, sorted(splits.of.items())))
         keep = Store(site.name, folder, volumes).path(files_below(folder), how)
         if (keep / "about.json").is_file():
             return _Loaded(site.name, kind, (), splits, (), False, keep)
