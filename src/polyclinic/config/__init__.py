@@ -16,6 +16,7 @@ from polyclinic.config.study import (
     TrainingSettings,
 )
 from polyclinic.config.tables import Origin, Tables, file_of, package_name
+from polyclinic.config.weak_settings import WeakSettings
 
 __all__ = [
     "AugmentationSettings",
@@ -34,6 +35,7 @@ __all__ = [
     "Study",
     "Tables",
     "TrainingSettings",
+    "WeakSettings",
     "changes",
     "describe",
     "file_of",

@@ -13,6 +13,7 @@ from polyclinic.config.overrides import apply_overrides, shape
 from polyclinic.config.printing import literal
 from polyclinic.config.study import Conditions, Study
 from polyclinic.config.tables import Tables, file_of
+from polyclinic.config.weak_settings import WeakSettings
 
 _CHOICES = ("task", "network", "method")
 
@@ -36,7 +37,8 @@ def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> St
     reader = ChoiceReader(tables, mistakes)
     task = reader.task(study.get("task"))
     network = reader.network(study.get("network"))
-    methods = reader.methods(study["method"])
+    weak = checked.training.weak if checked else WeakSettings()
+    methods = reader.methods(study["method"], weak)
     if task and network:
         fitting(task, network, mistakes)
     if mistakes or checked is None or task is None or network is None:

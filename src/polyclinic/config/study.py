@@ -16,6 +16,7 @@ from polyclinic.config.section import (
     known_in,
     unique,
 )
+from polyclinic.config.weak_settings import WeakSettings
 
 
 class AugmentationSettings(Section):
@@ -66,6 +67,8 @@ class TrainingSettings(Section):
     """Keep the optimizer's state from one round to the next."""
     augmentation: AugmentationSettings = Field(default_factory=AugmentationSettings)
     """How training images are varied."""
+    weak: WeakSettings = Field(default_factory=WeakSettings)
+    """What stands in for missing labels where they are weak, whatever the method."""
 
     @field_validator("iterations")
     @classmethod

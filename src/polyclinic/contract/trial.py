@@ -16,6 +16,7 @@ from polyclinic.config import (
     FederationSettings,
     NetworkChoice,
     TrainingSettings,
+    WeakSettings,
 )
 from polyclinic.config.callables import parameters
 from polyclinic.contract.plans import PLAIN, Plan
@@ -124,7 +125,12 @@ class Trial:
                 SiteInfo(site.name, index, site.kind, len(site.train))
                 for index, site in enumerate(small_sites(side)[: plan.sites])
             ),
-            training=TrainingSettings(batch=4, iterations=2, keep_optimizer=plan.keep_optimizer),
+            training=TrainingSettings(
+                batch=4,
+                iterations=2,
+                keep_optimizer=plan.keep_optimizer,
+                weak=WeakSettings(**self.method.weak_terms()),
+            ),
             loss=None,
             metrics={},
             rounds=plan.rounds,

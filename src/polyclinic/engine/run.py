@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from polyclinic.config import MethodChoice, Study
+from polyclinic.config import MethodChoice, Study, TrainingSettings
 from polyclinic.data.cases import SiteData
 from polyclinic.engine.site_runner import Assignment
 from polyclinic.runs import RunFolder, SiteInfo, run_path
@@ -47,13 +47,19 @@ def assignment_of(run: Run, sites: Sequence[SiteInfo]) -> Assignment:
         network=study.network,
         task=study.task.built,
         sites=tuple(sites),
-        training=study.training,
+        training=_training(run),
         loss=study.loss.built if study.loss else None,
         metrics={metric.name: metric.built for metric in study.metric},
         rounds=study.federation.rounds,
         statistics=study.federation.statistics,
         seed=run.seed,
     )
+
+
+def _training(run: Run) -> TrainingSettings:
+    """The study's settings, with the terms for weak labels that the method's entry has."""
+    training, weak = run.study.training, run.choice.weak
+    return training.model_copy(update={"weak": weak}) if weak else training
 
 
 def site_info(data: SiteData, index: int = 0) -> SiteInfo:

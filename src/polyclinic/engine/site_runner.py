@@ -29,6 +29,7 @@ from polyclinic.methods.reestimate import Reestimate
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, statistics
 from polyclinic.networks.pretrained import load_pretrained
+from polyclinic.networks.two_branches import SECOND, TwoBranches
 from polyclinic.runs import SiteInfo
 from polyclinic.seeds import derive
 
@@ -99,7 +100,20 @@ class Assignment:
             net = self.network.built(channels=self.task.channels, classes=len(self.task.classes))
             file = self.network.pretrained
             told = str(load_pretrained(net, file)) if file else ""
-            return self.method.adapt(net, self.sites), told
+            net.side = self.task.resolution
+            return self._with_branches(net, self.method.adapt(net, self.sites)), told
+
+    def _with_branches(self, net: Segmenter, adapted: Segmenter) -> Segmenter:
+        """What the method made of the network, with a second branch where pseudo labels need it."""
+        if not self.training.weak.pseudo_labels or getattr(adapted, SECOND, None) is not None:
+            return adapted
+        if adapted is not net:
+            raise ValueError(
+                f"{type(self.method).__name__} has a network of its own without the second decoder "
+                "that training.weak.pseudo_labels needs; set weak = { pseudo_labels = 0 } in its "
+                "entry"
+            )
+        return TwoBranches(net)
 
     def shared(self, net: Segmenter, stage: Stage | None = None) -> Names:
         """The weights that travel, in a stage that may say so itself."""

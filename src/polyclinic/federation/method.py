@@ -16,6 +16,7 @@ from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
+from polyclinic.networks.two_branches import branches
 from polyclinic.runs import SiteInfo
 
 DISCLOSED = "disclosed"  # what a site's private weights are called on their way to others
@@ -59,6 +60,10 @@ class Method:
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
         """The network the method works with, made from the study's."""
         return net
+
+    def weak_terms(self) -> Mapping[str, float]:
+        """Settings of `training.weak` that belong to the method, unless a study sets others."""
+        return {}
 
     def shares(self, net: Segmenter) -> Names:
         """The weights that travel; all others are private to a site."""
@@ -177,8 +182,15 @@ class Method:
 
 
 def plain_loss(site: Site, batch: Batch) -> Tensor:
-    """The supervised loss alone: (partial) cross entropy, Dice or both."""
-    return site.supervised(site.net(batch.images), batch.labels)
+    """The task's loss alone: labels and, where they are weak, what stands in for missing ones."""
+    logits, *second = branches(site.net, batch.images)
+    return site.task_loss(logits, batch, second=second[0] if second else None)
+
+
+def labelled_loss(site: Site, batch: Batch) -> Tensor:
+    """The loss of the labels alone."""
+    logits, *second = branches(site.net, batch.images)
+    return site.labelled_loss(logits, batch, second[0] if second else None)
 
 
 def ignore(server: Server, replies: Mapping[str, Message]) -> None:

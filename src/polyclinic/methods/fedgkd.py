@@ -85,7 +85,7 @@ class FedGKD(Method):
     def taught_loss(self, teachers: Teachers, site: Site, batch: Batch) -> Tensor:
         """The supervised loss and the distance to what the teachers say."""
         logits = site.net(batch.images)
-        loss = site.supervised(logits, batch.labels)
+        loss = site.task_loss(logits, batch)
         for share, teacher in teachers:
             with torch.no_grad():
                 said = teacher(batch.images)

@@ -137,7 +137,7 @@ def distillation_loss(site: Site, batch: Batch, teacher: Segmenter, weight: floa
     logits = site.net.head(site.net.decoder(features)[-1])
     taught = teacher.encoder(batch.images)
     distance = torch.stack([mse_loss(f, t) for f, t in zip(features, taught, strict=True)]).mean()
-    return site.supervised(logits, batch.labels) + weight * distance
+    return site.task_loss(logits, batch) + weight * distance
 
 
 def personal_weight(distillation: float, theirs: float, own: float, useful_above: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import l1_loss, mse_loss
 
 from polyclinic.federation.site import Site
 
@@ -16,9 +15,14 @@ def own_code(site: Site) -> dict[str, Tensor]:
     return {CODE: torch.eye(len(site.sites))[site.info.index]}
 
 
-def site_contrast(own: Tensor, others: Tensor, distance: str) -> Tensor:
-    """Minus the mean distance of a site's gates (B×C) to the others' (S×B×C); 0 without others."""
+def site_contrast(own: Tensor, others: Tensor, distance: str, margin: float = 1.0) -> Tensor:
+    """Minus the mean distance of a site's gates (B×C) to the others' (S×B×C); 0 without others.
+
+    A distance beyond the margin counts as the margin, and so pushes no further; gates are never
+    further apart than 1.
+    """
     if not len(others):
         return own.new_zeros(())
-    how = mse_loss if distance == "squared" else l1_loss
-    return -how(own.expand_as(others), others.detach())
+    apart = own - others.detach()
+    distances = (apart.square() if distance == "squared" else apart.abs()).mean((1, 2))
+    return -distances.clamp(max=margin).mean()

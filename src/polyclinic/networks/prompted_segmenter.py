@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Literal
 
 import torch
@@ -13,22 +12,35 @@ from polyclinic.networks.blocks import Norm
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.dropout import Dropout
 from polyclinic.networks.prompts import Prompts
+from polyclinic.networks.two_branches import Branch, second_branch
 from polyclinic.networks.unet import leaky
 from polyclinic.networks.widening import smallest_maps, widen
 
 Gate = Literal["residual", "product", "none"]
+PromptForm = Literal["joined", "modulating"]
 
 
 class Fusion(nn.Module):
-    """The deepest map and the prompts in two convolutions, and attention over the result."""
+    """The deepest map and the prompts in two convolutions, and attention over the result.
+
+    Prompts are "joined" to the deepest map before the convolutions, or are "modulating" what comes
+    out of them: behind the last norm layer, which takes away whatever is the same in all images of
+    a batch, they scale and shift each channel.
+    """
 
     def __init__(
-        self, channels: int, prompts: int, attention: Attention, weights: ChannelWeights
+        self,
+        channels: int,
+        prompts: int,
+        attention: Attention,
+        weights: ChannelWeights,
+        form: PromptForm = "joined",
     ) -> None:
         super().__init__()
         inner, self.channels = max(1, channels // 2), max(1, channels // 4)
+        joined = prompts if form == "joined" else 0
         self.mixing = nn.Sequential(
-            nn.Conv2d(channels + prompts, inner, kernel_size=3, padding=1),
+            nn.Conv2d(channels + joined, inner, kernel_size=3, padding=1),
             Norm(inner),
             leaky(),
             Dropout(0.5),
@@ -37,10 +49,17 @@ class Fusion(nn.Module):
             leaky(),
         )
         self.attention = DualAttention(self.channels, attention, weights)
+        self.modulating: nn.Conv2d | None = None
+        if form == "modulating":
+            self.modulating = nn.Conv2d(prompts, 2 * self.channels, kernel_size=1)
 
     def forward(self, deepest: Tensor, prompts: Tensor) -> Tensor:
         """Give the map of the context, in the size of the deepest map."""
-        return self.attention(self.mixing(torch.cat((deepest, prompts), 1)))
+        if self.modulating is None:
+            return self.attention(self.mixing(torch.cat((deepest, prompts), 1)))
+        scale, shift = self.modulating(prompts).chunk(2, dim=1)
+        maps = self.mixing(deepest)
+        return self.attention(maps + maps * scale + shift)
 
 
 class ContextGate(nn.Module):
@@ -73,24 +92,12 @@ class ContextGate(nn.Module):
         return maps + maps * factors if self.kind == "residual" else maps * factors
 
 
-class Branch(nn.Module):
-    """A decoder with its head."""
-
-    def __init__(self, decoder: nn.Module, head: nn.Module) -> None:
-        super().__init__()
-        self.decoder = decoder
-        self.head = head
-
-    def forward(self, features: list[Tensor]) -> Tensor:
-        """Give logits."""
-        return self.head(self.decoder(features)[-1])
-
-
 class PromptedSegmenter(Segmenter):
     """Another network's encoder, decoder and head, with what is wanted of the rest.
 
     Without prompts (`prompts` is None) there is neither fusion nor gate, and the decoder is the
-    network's own. The second branch starts as a copy of decoder and head.
+    network's own. The second branch starts from weights of its own, or as a copy of decoder and
+    head.
     """
 
     def __init__(
@@ -101,7 +108,8 @@ class PromptedSegmenter(Segmenter):
         attention: Attention,
         channel_weights: ChannelWeights,
         gate: Gate,
-        second: bool,
+        form: PromptForm = "joined",
+        second: Literal["own", "copy"] | None,
     ) -> None:
         super().__init__(**net.pieces())
         self.divisor = net.divisor
@@ -113,13 +121,13 @@ class PromptedSegmenter(Segmenter):
         features, maps = smallest_maps(net)
         deepest, last = features[-1].shape[1], maps[-1].shape[1]
         if prompts is not None:
-            self.fusion = Fusion(deepest, prompts.channels, attention, channel_weights)
+            self.fusion = Fusion(deepest, prompts.channels, attention, channel_weights, form)
             widen(net, self.fusion.channels)
             if gate != "none":
                 inputs = deepest + self.fusion.channels
                 self.gate = ContextGate(inputs, max(1, deepest // 2), last, gate)
         if second:
-            self.second = Branch(copy.deepcopy(self.decoder), copy.deepcopy(self.head))
+            self.second = second_branch(self, alike=second == "copy")
 
     def forward(self, images: Tensor) -> Tensor:
         """Give the logits (batch × classes × height × width) of the main decoder."""
