@@ -18,9 +18,9 @@ from polyclinic.data.cases import Batch, Cases
 from polyclinic.data.load import load_federation
 from polyclinic.data.synthetic import federation
 from polyclinic.data.tasks import TASKS
-from polyclinic.engine.allocator import keep_freed_memory
+from polyclinic.engine.process import keep_freed_memory
 from polyclinic.losses import segmentation_loss
-from polyclinic.networks import UNet
+from polyclinic.networks.unet import UNet
 
 TASK = TASKS["fundus"]
 BATCH = 12

@@ -15,7 +15,7 @@ from tests.losses import brute_force
 from torch import Tensor
 
 from bench import Ratio, interleaved
-from polyclinic.engine.allocator import keep_freed_memory
+from polyclinic.engine.process import keep_freed_memory
 from polyclinic.losses import gated_crf, segmentation_loss, tree_energy
 from polyclinic.networks import NETWORKS
 

@@ -31,6 +31,10 @@ batch = 4
 rounds = 1
 [engine]
 threads = 1
+[[site]]
+name = "amber"
+[[site]]
+name = "birch"
 """
 
 

@@ -6,8 +6,9 @@ from polyclinic.catalog import BUILT_IN
 from polyclinic.cli import display
 from polyclinic.cli.terminal_tables import plain_console
 from polyclinic.config import load_study
-from polyclinic.engine.loop import Notice, RoundDone, Scored
+from polyclinic.engine.loop import Notice, RoundDone
 from polyclinic.engine.run import runs_of
+from polyclinic.engine.sites import Scored
 from polyclinic.runs import RoundLine
 
 STUDY = """

@@ -98,6 +98,7 @@ def test_looking_inside_changes_no_weight_and_no_score(federation):
     assert not (without.folder.path / "embeddings").exists()
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_weights_scores_and_embeddings_as_one_process(federation):
     small = federation(rounds=2)
     alone, together = small.run(NAME, PICTURES), small.run(NAME, PICTURES, "engine.workers=2")

@@ -79,7 +79,7 @@ def test_fedicra_adds_up_labels_trees_crf_and_contrast(
 ):
     names = {"contrast": contrast, "guides": guides, "distance": distance, "margin": 1.0}
     terms = settings({"tree": tree, "crf": weight}, **names)
-    method, site, _ = a_site(federation, "fedicra", *terms, index=1)
+    method, site, _ = a_site(federation, "fedicra", "network.name=unet", *terms, index=1)
     batch, net = weakly_labelled(), site.net
     images, labels = batch.images, batch.labels.long()
     found = from_the_same_draws(net, lambda: method.loss(site, batch))

@@ -52,7 +52,9 @@ Overrides = Annotated[
         "--set", help="Change a setting, such as --set training.batch=4.", metavar="KEY=VALUE"
     ),
 ]
-Runs = Annotated[Path, typer.Option("--runs", help="The folder that holds all runs.")]
+Runs = Annotated[
+    Path, typer.Option("--runs", help="The folder that holds all runs, and volumes read once.")
+]
 
 
 def main() -> None:
@@ -154,11 +156,13 @@ def weaken(
     kind: Annotated[str, typer.Option(help="The kind of label: see polyclinic list kinds.")],
     task: TaskName = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the annotator's hand.")] = 0,
+    runs: Runs = Path("runs"),
 ) -> None:
     """Make weak labels from a site's masks, and a contact sheet of them."""
     from rich.progress import Progress
 
     from polyclinic.cli.terminal_tables import CONSOLE
+    from polyclinic.data.formats.store import FOLDER as VOLUMES
     from polyclinic.data.weakening import weaken_site
 
     with Progress(console=CONSOLE, disable=not CONSOLE.is_terminal) as progress:
@@ -170,6 +174,7 @@ def weaken(
             task=_task(task) if task else None,
             tasks=tables().task,
             on_case=lambda _, done, total: progress.update(bar, completed=done, total=total),
+            volumes=runs / VOLUMES,
         )
     typer.echo(f"contact sheet: {sheet}")
 
@@ -181,15 +186,18 @@ def check(
     sheet: Annotated[Path, typer.Option(help="Where to draw the contact sheet.")] = Path(
         "contact-sheet.png"
     ),
+    runs: Runs = Path("runs"),
 ) -> None:
     """Check every file of every site; print a summary and draw a contact sheet."""
     from polyclinic.cli.terminal_tables import show_check
     from polyclinic.data.check import check_folder
     from polyclinic.data.contact_sheet import contact_sheet
+    from polyclinic.data.formats.store import FOLDER as VOLUMES
 
-    summary = check_folder(folder, _task(task) if task else None, tables().task)
+    volumes = runs / VOLUMES
+    summary = check_folder(folder, _task(task) if task else None, tables().task, volumes)
     show_check(summary)
-    contact_sheet(folder, summary.task, sheet)
+    contact_sheet(folder, summary.task, sheet, volumes=volumes)
     typer.echo(f"contact sheet: {sheet}")
     if summary.mistakes:
         sys.exit(2)
@@ -203,11 +211,13 @@ def split(
     ] = (0.7, 0.1, 0.2),
     folds: Annotated[int, typer.Option(min=0, help="Cut this many folds instead.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the cut.")] = 0,
+    runs: Runs = Path("runs"),
 ) -> None:
     """Cut the cases of sites into train, val and test, and write that into the sites' folders."""
     from pydantic import ValidationError
 
     from polyclinic.config import DataSettings
+    from polyclinic.data.formats.store import FOLDER as VOLUMES
     from polyclinic.data.splits import write_splits
     from polyclinic.data.splitting import SplitRule
 
@@ -216,7 +226,8 @@ def split(
     except ValidationError as error:
         told = (f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
         raise ValueError("; ".join(told)) from error
-    for file in write_splits(folder, SplitRule(checked.split, checked.folds, seed=seed)):
+    rule = SplitRule(checked.split, checked.folds, seed=seed)
+    for file in write_splits(folder, rule, runs / VOLUMES):
         typer.echo(str(file))
 
 

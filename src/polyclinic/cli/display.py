@@ -10,8 +10,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from polyclinic.cli.terminal_tables import CONSOLE
 from polyclinic.config import Study
-from polyclinic.engine.loop import Event, Notice, RoundDone, Scored
+from polyclinic.engine.loop import Event, Notice, RoundDone
 from polyclinic.engine.run import Run
+from polyclinic.engine.sites import Scored
 from polyclinic.engine.study import Watch
 from polyclinic.runs import RoundLine
 

@@ -52,7 +52,7 @@ class NetworkChoice(Choice):
 
     built: Factory
     pretrained: Path | None = None
-    """A file of weights to start from; not across hospitals."""
+    """A file of weights (.safetensors) to start from."""
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -95,6 +95,8 @@ class Permissions(Section):
     """Methods that the site takes part in."""
     packages: Annotated[tuple[str, ...], AfterValidator(_in_one_spelling)] = ()
     """Installed packages, beside Polyclinic, whose code a study may use here."""
+    weights: tuple[Path, ...] = ()
+    """Files of weights here that a study may start from; it names them by their SHA-256."""
     cases: AtLeastOne = 5
     """The fewest training cases with which the site takes part."""
     message_megabytes: Positive = 500.0
@@ -145,6 +147,7 @@ def load_node_file(path: str | Path, kinds: Iterable[str] | None = None) -> Node
     mistakes: list[Mistake] = []
     make_absolute(table, ("data", "state"), file.parent, mistakes)
     make_absolute(table.get("server"), ("ca", "key"), file.parent, mistakes, "server.")
+    make_absolute(table.get("allow"), ("weights",), file.parent, mistakes, "allow.")
     context = None if kinds is None else Tables(kind=dict.fromkeys(kinds))
     checked = check(NodeFile, table, "", mistakes, context=context)
     if mistakes or checked is None:

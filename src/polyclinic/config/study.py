@@ -33,7 +33,11 @@ class AugmentationSettings(Section):
 class TrainingSettings(Section):
     """How a site trains in one round."""
 
-    needs: ClassVar = {"momentum": ("optimizer", "sgd"), "power": ("schedule", "poly")}
+    needs: ClassVar = {
+        "momentum": ("optimizer", "sgd"),
+        "power": ("schedule", "poly"),
+        "pretrain_steps": ("pretrain", "synthetic"),
+    }
 
     optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
     """The optimizer of every site."""
@@ -69,6 +73,10 @@ class TrainingSettings(Section):
     """How training images are varied."""
     weak: WeakSettings = Field(default_factory=WeakSettings)
     """What stands in for missing labels where they are weak, whatever the method."""
+    pretrain: Literal["none", "synthetic"] = "none"
+    """`synthetic` trains the network on drawn images of the task before the first round."""
+    pretrain_steps: AtLeastOne = 600
+    """Steps of that training."""
 
     @field_validator("iterations")
     @classmethod

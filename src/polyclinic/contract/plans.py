@@ -10,6 +10,10 @@ from polyclinic.runs import RoundLine
 Moment = tuple[type[Event], int]  # the first such event of that round
 
 
+class Violation(Exception):
+    """A method breaks the contract; the text says how, and often what would help."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """How a run of the trial differs from the plain one."""

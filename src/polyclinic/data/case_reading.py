@@ -11,8 +11,8 @@ import numpy as np
 from PIL import Image
 
 from polyclinic.data import box_files
+from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.errors import UnreadableError
-from polyclinic.data.folder import CaseFiles
 from polyclinic.data.readers import Array, read_image, read_mask
 from polyclinic.data.tasks import Normalisation, Task
 from polyclinic.masks import UNLABELLED, Mask
@@ -63,7 +63,7 @@ def read_content(case: CaseFiles, task: Task, kinds: Sequence[str]) -> Content:
     """The image, the mask and the labels of these kinds as far as the case has them."""
     content = Content(case)
     try:
-        content.image = read_image(case.image, task.channels)
+        content.image = read_image(case.image, task.channels, case.slices.get(case.image))
     except UnreadableError as error:
         content.mistakes.append((case.image, str(error)))
     else:
@@ -97,7 +97,7 @@ def _classes(
     content: Content, file: Path, keys: Sequence[str], allowed: Sequence[int], task: Task
 ) -> Mask | None:
     try:
-        mask = read_mask(file, keys)
+        mask = read_mask(file, keys, content.case.slices.get(file))
     except UnreadableError as error:
         content.mistakes.append((file, str(error)))
         return None

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.errors import DataError, Findings, listed
-from polyclinic.data.folder import CaseFiles, SiteFolder, find_sites, read_site
+from polyclinic.data.folder import SiteFolder, find_sites, read_site
 from polyclinic.data.labels import check_labels
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.splits import check_kept
@@ -41,10 +42,16 @@ class Summary:
 
 
 def check_folder(
-    folder: Path, task: Task | None = None, tasks: Mapping[str, Task] = TASKS
+    folder: Path,
+    task: Task | None = None,
+    tasks: Mapping[str, Task] = TASKS,
+    volumes: Path | None = None,
 ) -> Summary:
-    """Read every file of every site, by default for that one of `tasks` their site.toml names."""
-    sites = [read_site(each) for each in find_sites(folder)]
+    """Read every file of every site, by default for that one of `tasks` their site.toml names.
+
+    Volumes are kept in the folder `volumes`, where there is one.
+    """
+    sites = [read_site(each, volumes=volumes) for each in find_sites(folder)]
     task = task or _named_task(sites, tasks)
     summaries, mistakes, warnings = [], [], []
     twins: dict[bytes, list[tuple[str, CaseFiles]]] = defaultdict(list)
@@ -114,6 +121,7 @@ def _mistakes(
 
 def _warnings(site: SiteFolder, contents: Sequence[Content], summary: SiteSummary) -> list[str]:
     warnings = Findings(site.name, site.folder)
+    warnings.lines += site.warnings
     for content in contents:
         for file, text in content.warnings:
             warnings.add(text, file)

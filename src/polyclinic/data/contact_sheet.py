@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import Content, read_contents
-from polyclinic.data.folder import CaseFiles, SiteFolder, find_sites, read_site
+from polyclinic.data.folder import SiteFolder, find_sites, read_site
 from polyclinic.data.pictures import COLOURS, as_picture, draw_contours, draw_label
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.tasks import Task
@@ -18,14 +19,20 @@ PAPER, INK, GREY = (255, 255, 255), (25, 25, 25), (110, 110, 110)
 
 
 def contact_sheet(
-    folder: Path, task: Task, path: Path, *, per_site: int = 6, kind: str | None = None
+    folder: Path,
+    task: Task,
+    path: Path,
+    *,
+    per_site: int = 6,
+    kind: str | None = None,
+    volumes: Path | None = None,
 ) -> None:
     """Write a PNG with `per_site` cases of every site in `folder`, spread evenly over its cases.
 
     Labels of a `kind` show as tinted pixels, where none is given only of cases without a mask, and
     then their first; what cannot be read stays empty.
     """
-    sites = [read_site(each) for each in find_sites(folder)]
+    sites = [read_site(each, volumes=volumes) for each in find_sites(folder)]
     columns = max(1, min(per_site, max(len(site.cases) for site in sites)))
     row = LINE + TILE + LINE + GAP
     sheet = Image.new("RGB", (GAP + columns * (TILE + GAP), GAP + LINE + len(sites) * row), PAPER)

@@ -8,12 +8,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from polyclinic import __version__
 from polyclinic.config import DataSettings, SiteSettings
 from polyclinic.data.case_reading import Content, normalisation, read_contents
 from polyclinic.data.cases import Cases, SiteData
 from polyclinic.data.errors import Findings, refuse
 from polyclinic.data.folder import SiteFolder, read_site
+from polyclinic.data.formats.reading import files_below
+from polyclinic.data.formats.store import FOLDER as VOLUMES
+from polyclinic.data.formats.store import Store
 from polyclinic.data.labels import check_kind, check_labels, made_label
+from polyclinic.data.prepared import keep_site, kept_site
 from polyclinic.data.readers import Array
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.sources import Source, sources_of
@@ -36,7 +41,7 @@ def load_federation(
 
     With `labels` all of them train on these, whatever their own kind.
     Raises a DataError with every mistake of every site. A split is cut only where there is none
-    yet, and kept in `splits_folder`; the sites' folders are only read.
+    yet, and kept in `splits_folder`, volumes beside it; the sites' folders are only read.
     """
     loaded = [
         _read(source.folder, source, task, data, splits_folder)
@@ -72,6 +77,7 @@ class _Loaded:
     splits: Splits
     mistakes: tuple[str, ...]
     made: bool  # its labels are made from its masks, because it has none of this kind
+    keep: Path | None = None  # where its tensors are, or will be, kept
 
 
 def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
@@ -89,7 +95,8 @@ def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
 def _read(
     folder: Path, source: Source, task: Task, data: DataSettings, splits_folder: Path | None
 ) -> _Loaded:
-    site = read_site(folder, source.name)
+    volumes = splits_folder.with_name(VOLUMES) if splits_folder else None
+    site = read_site(folder, source.name, volumes)
     kind = source.kind or site.toml.labels or "mask"
     mistakes = Findings(site.name, folder)
     mistakes.lines += site.mistakes
@@ -101,6 +108,12 @@ def _read(
         rule = SplitRule(data.split, data.folds, data.fold, data.seed)
         splits = splits_of(site, rule, splits_folder, mistakes)
         check_labels(site, kind, splits.of, mistakes)
+    keep = None
+    if volumes and not mistakes.lines and any(case.volume for case in site.cases):
+        how = repr((__version__, task, kind, data, source, sorted(splits.of.items())))
+        keep = Store(site.name, folder, volumes).path(files_below(folder), how)
+        if (keep / "about.json").is_file():
+            return _Loaded(site.name, kind, (), splits, (), False, keep)
     contents = read_contents(site.cases, task, (kind,), resolution=task.resolution)
     _note(contents, kind, task, mistakes)
     cases = (
@@ -109,7 +122,7 @@ def _read(
         if content.image is not None
     )
     made = kind not in ("mask", *site.kinds)
-    return _Loaded(site.name, kind, tuple(cases), splits, tuple(mistakes.lines), made)
+    return _Loaded(site.name, kind, tuple(cases), splits, tuple(mistakes.lines), made, keep)
 
 
 def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings) -> None:
@@ -124,14 +137,24 @@ def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings
 
 def _case(content: Content, image: Array, kind: str, site: SiteFolder, task: Task) -> _Case:
     spacing = (1.0, 1.0)
-    if site.toml.spacing:
-        (high, wide), (rows, columns) = content.size, site.toml.spacing
+    said = content.case.spacing or site.toml.spacing
+    if said:
+        (high, wide), (rows, columns) = content.size, said
         spacing = (rows * high / task.resolution, columns * wide / task.resolution)
     own = content.labels.get(kind)
     return _Case(content.case.name, content.case.patient, image, content.mask, own, spacing)
 
 
 def _site_data(site: _Loaded, task: Task, seed: int) -> SiteData:
+    """The site's tensors; of volumes they are kept, so that they are made once only."""
+    kept = kept_site(site.keep) if site.keep else None
+    if kept is not None:
+        return kept
+    made = _made(site, task, seed)
+    return keep_site(made, site.keep) if site.keep else made
+
+
+def _made(site: _Loaded, task: Task, seed: int) -> SiteData:
     parts = {
         split: [case for case in site.cases if site.splits.of[case.name] == split]
         for split in SPLITS

@@ -1,25 +1,36 @@
-"""One image, mask or label out of a PNG, JPEG, TIFF, NPY or HDF5 file."""
+"""One image, mask or label out of a PNG, JPEG, TIFF, NPY or HDF5 file.
+
+Whatever is wrong with a file, and whatever a decoder raises for it, is an UnreadableError.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from polyclinic.data.errors import UnreadableError
+from polyclinic.data.formats.limits import MAX_PIXELS, check_file, check_size
+from polyclinic.data.formats.needed import needed
+from polyclinic.data.formats.store import Slice, read_slice
 
 Array = NDArray[Any]
 LUMINANCE = np.array([0.299, 0.587, 0.114])  # ITU-R 601, as PIL's own conversion
 ORIENTATION = 0x0112  # the EXIF tag, 1 = upright
+# Named, because Pillow would else try everything it knows, and start other programs for some.
+PICTURES = ("PNG", "JPEG", "TIFF")
+LOSSY = ("jpeg", "tiff_jpeg", "old_jpeg", "webp")  # compressions within a TIFF
 PLAIN_MODES = ("1", "L", "LA", "RGB", "RGBA", "I", "F", "I;16", "I;16L", "I;16B")
 
 
-def read_image(path: Path, channels: int) -> Array:
-    """C×H×W, uint8 where the file has 8 bits a channel, else float32; transparency is dropped."""
-    pixels = _channels_last(_read(path, ("image",), colours=True))
+def read_image(path: Path, channels: int, piece: Slice | None = None) -> Array:
+    """C×H×W, uint8 where the file has 8 bits a channel, else float32; transparency is dropped.
+
+    With a `piece`, the slice of a volume that was made of the file and is kept elsewhere.
+    """
+    pixels = _kept(piece) if piece else _channels_last(_read(path, ("image",), colours=True))
     if pixels.dtype not in (np.uint8, np.bool_):
         pixels = pixels.astype(np.float32)
         bad = pixels.size - np.count_nonzero(np.isfinite(pixels))
@@ -29,9 +40,11 @@ def read_image(path: Path, channels: int) -> Array:
     return np.ascontiguousarray(pixels, dtype=np.uint8 if pixels.dtype == np.bool_ else None)
 
 
-def read_mask(path: Path, keys: Sequence[str] = ("mask",)) -> NDArray[np.uint8]:
-    """H×W class numbers; of an HDF5 file the first of `keys` it has."""
-    pixels = _channels_last(_read(path, keys, colours=False))
+def read_mask(
+    path: Path, keys: Sequence[str] = ("mask",), piece: Slice | None = None
+) -> NDArray[np.uint8]:
+    """H×W class numbers; of an HDF5 file the first of `keys` it has, else as for images."""
+    pixels = _kept(piece) if piece else _channels_last(_read(path, keys, colours=False))
     if not _is_grey(pixels):
         raise UnreadableError("has colours; a mask has one channel, of class numbers")
     values = pixels[:, :, 0]
@@ -43,14 +56,19 @@ def read_mask(path: Path, keys: Sequence[str] = ("mask",)) -> NDArray[np.uint8]:
     return np.ascontiguousarray(values, dtype=np.uint8)
 
 
+def _kept(piece: Slice) -> Array:
+    return read_slice(piece).transpose(1, 2, 0)
+
+
 def datasets(path: Path) -> tuple[str, ...]:
     """The names of what an HDF5 file holds; nothing for any other or a broken file."""
     if _READERS.get(path.suffix.lower()) is not _read_hdf5:
         return ()
     try:
-        with h5py.File(path) as file:
+        check_file(path)
+        with _h5py().File(path) as file:
             return tuple(file)
-    except OSError:
+    except Exception:  # noqa: BLE001 (what is wrong with it is said when it is read)
         return ()
 
 
@@ -58,12 +76,12 @@ def _read(path: Path, keys: Sequence[str], *, colours: bool) -> Array:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise UnreadableError(f"is of no known type; known are {', '.join(SUFFIXES)}")
+    check_file(path)
     try:
         pixels = reader(path, keys, colours)
     except UnreadableError:
         raise
-    # What PIL, numpy and h5py raise between them for broken files.
-    except (OSError, EOFError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Exception as error:  # PIL, numpy and h5py raise anything for damaged files
         raise UnreadableError(f"cannot be read: {error}") from error
     if pixels.size == 0 or pixels.dtype.kind not in "buif":
         raise UnreadableError(f"holds no image but {pixels.dtype} of shape {pixels.shape}")
@@ -71,29 +89,48 @@ def _read(path: Path, keys: Sequence[str], *, colours: bool) -> Array:
 
 
 def _read_picture(path: Path, _: Sequence[str], colours: bool) -> Array:
-    with Image.open(path) as picture:
+    with Image.open(path, formats=PICTURES) as picture:
+        check_size(picture.size, MAX_PIXELS)
         if getattr(picture, "n_frames", 1) > 1:
             raise UnreadableError("holds several frames; one file holds one image")
         if picture.getexif().get(ORIENTATION, 1) != 1:
             raise UnreadableError("is stored turned (EXIF orientation); save it upright")
+        lossy = picture.format != "PNG" and picture.info.get("compression", "jpeg") in LOSSY
+        if lossy and not colours:
+            raise UnreadableError("is JPEG, which changes class numbers; save masks as PNG")
         as_is = picture.mode in PLAIN_MODES or (picture.mode == "P" and not colours)
         return np.array(picture if as_is else picture.convert("RGB"))
 
 
 def _read_npy(path: Path, _: Sequence[str], __: bool) -> Array:
-    array = np.load(path, allow_pickle=False)
+    # Mapped first: a header may ask for more memory than there is, or than the file has.
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
         array.close()
         raise UnreadableError("is an archive of arrays; a .npy file holds one array")
-    return array
+    check_size(array.shape, 4 * MAX_PIXELS)
+    return np.array(array)
 
 
 def _read_hdf5(path: Path, keys: Sequence[str], _: bool) -> Array:
+    h5py = _h5py()
     with h5py.File(path) as file:
-        for key in keys:
-            if isinstance(file.get(key), h5py.Dataset):
-                return np.asarray(file[key])
-        raise UnreadableError(f"has no dataset {' or '.join(keys)}, only {', '.join(file)}")
+        key = next((key for key in keys if key in file), None)
+        if key is None:
+            raise UnreadableError(f"has no dataset {' or '.join(keys)}, only {', '.join(file)}")
+        if not isinstance(file.get(key, getlink=True), h5py.HardLink):
+            raise UnreadableError(f"has a link as {key}; put the numbers into the file itself")
+        data = file[key]
+        if not isinstance(data, h5py.Dataset):
+            raise UnreadableError(f"has a group as {key}, not a dataset")
+        if data.external or data.is_virtual:
+            raise UnreadableError(f"has {key} in other files; put the numbers into the file itself")
+        check_size(data.shape or (), 4 * MAX_PIXELS)
+        return np.asarray(data)
+
+
+def _h5py() -> Any:
+    return needed("h5py")
 
 
 _READERS: dict[str, Callable[[Path, Sequence[str], bool], Array]] = {

@@ -9,10 +9,11 @@ from typing import Any
 
 from polyclinic.config.mistakes import did_you_mean
 from polyclinic.data.errors import Findings, UnreadableError
+from polyclinic.data.formats.volume import AXES, Axis
 
 SPLITS = ("train", "val", "test")
 COLUMNS = ("case", "patient", "split")
-KEYS = ("name", "task", "labels", "spacing")
+KEYS = ("name", "task", "labels", "spacing", "axis", "modality", "stored_window")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class SiteToml:
     task: str | None = None
     labels: str | None = None  # the kind of label the site trains on
     spacing: tuple[float, float] | None = None  # size of a pixel in the files, rows and columns
+    axis: Axis | None = None  # along which slices follow each other; None: as the format has it
+    modality: str | None = None  # the only one that DICOM files may have
+    stored_window: bool = False  # whether DICOM images are seen through their own window
 
 
 def read_cases(path: Path, mistakes: Findings) -> dict[str, CaseRow] | None:
@@ -96,8 +100,12 @@ def _word_errors(table: dict[str, Any]) -> Iterator[str]:
     for key, value in table.items():
         if key not in KEYS:
             yield f'no key "{key}" (allowed: {", ".join(KEYS)}){did_you_mean(key, KEYS)}'
-        elif key != "spacing" and not isinstance(value, str):
+        elif key == "stored_window" and not isinstance(value, bool):
+            yield f"{key} must be true or false, got {value!r}"
+        elif key not in ("spacing", "stored_window") and not isinstance(value, str):
             yield f"{key} must be a word in quotes, got {value!r}"
+        elif key == "axis" and value not in AXES:
+            yield f'no axis "{value}" (allowed: {", ".join(AXES)}){did_you_mean(value, AXES)}'
     name = table.get("name", "site")
     # The name becomes part of file names in the run folder.
     if isinstance(name, str) and (Path(name).name != name or name.startswith(".")):

@@ -5,24 +5,62 @@ Both are patients' data, so only the local engine takes it, whose sites are all 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from polyclinic.data.batches import in_order
-from polyclinic.data.cases import Cases
+from polyclinic.data.cases import Cases, SiteData
 from polyclinic.data.pictures import draw_heat
+from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.states import SiteState
 from polyclinic.federation.method import Method
 from polyclinic.federation.site import Site
 from polyclinic.masks import UNLABELLED
-from polyclinic.runs import Embedded, Moment, RunFolder, SiteInfo, replacing
+from polyclinic.runs import (
+    Embedded,
+    Moment,
+    RunFolder,
+    SiteInfo,
+    replacing,
+    write_embeddings,
+)
 from polyclinic.seeds import torch_generator
 
 PIXELS = 240  # of each site, divided among its classes
 CASES = 8  # that the pixels come from
 DRAWN = 3  # cases whose attention is drawn
 SIDE = 256  # pixels of such a picture
+
+
+def look_inside(
+    run: RunFolder,
+    runner: SiteRunner,
+    info: SiteInfo,
+    cases: Cases,
+    data: Mapping[str, SiteData],
+    model_of: Callable[[str], SiteState | None],
+) -> None:
+    """Keep embeddings of pixels and draw maps of attention, of methods that have such.
+
+    Attention is drawn with every site's model, so that they can be compared at the same cases.
+    """
+    method = runner.assignment.method
+    final = runner.opened(info, data[info.name], model_of(info.name))
+    with method.in_use(final):
+        draw_attention(run, method, final, cases)
+        after = embedded("after", final, cases) if method.shows_embeddings else None
+    if after is not None:
+        before = embedded("before", runner.opened(info, data[info.name], None), cases)
+        write_embeddings(run.embeddings_path(info.name), [before, after])
+    for other in runner.assignment.sites:
+        if other != info and run.attention_pictures(info.name):
+            theirs = runner.opened(other, data[other.name], model_of(other.name))
+            with method.in_use(theirs):
+                draw_attention(run, method, theirs, cases, whose=info)
 
 
 @torch.no_grad()

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import torch
 
-from polyclinic.config import MethodChoice, Study, TrainingSettings
+from polyclinic.config import (
+    MethodChoice,
+    NetworkChoice,
+    Study,
+    TrainingSettings,
+    WeakSettings,
+)
 from polyclinic.data.cases import SiteData
-from polyclinic.engine.site_runner import Assignment
+from polyclinic.data.tasks import Task
+from polyclinic.engine.pretraining import Start, pretrain
+from polyclinic.evaluation import Metric
+from polyclinic.federation.estimating import reestimating
+from polyclinic.federation.method import Finish, Method, Stage
+from polyclinic.losses import Loss
+from polyclinic.methods.reestimate import Reestimate
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.parts import Names, statistics
+from polyclinic.networks.pretrained import load_pretrained
+from polyclinic.networks.two_branches import SECOND, TwoBranches
 from polyclinic.runs import RunFolder, SiteInfo, run_path
+from polyclinic.seeds import derive
 
 
 @dataclass(frozen=True)
@@ -23,6 +40,104 @@ class Run:
     seed: int
     folder: RunFolder
     study: Study
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What all machines of a run agree on, small enough to travel to other processes."""
+
+    method: Method
+    then: tuple[Finish, ...]
+    network: NetworkChoice
+    task: Task
+    sites: tuple[SiteInfo, ...]
+    training: TrainingSettings
+    loss: Loss | None  # None for auto
+    metrics: Mapping[str, Metric]
+    rounds: int
+    statistics: str  # of norm layers: shared, private or estimated
+    seed: int
+
+    def __post_init__(self) -> None:
+        names = [stage.name for stage in self.stages]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"a run can have only one stage called {', '.join(twice)}")
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages of a run, each once."""
+        warm = self.method.warm_round() if self.warm_rounds else ()
+        return (*self.method.before(), *warm, *self.method.each_round(), *self.after)
+
+    @property
+    def warm_rounds(self) -> int:
+        """The rounds of the warm start."""
+        return self.method.warm_rounds(self.rounds)
+
+    def stages_in(self, number: int) -> tuple[Stage, ...]:
+        """The stages of a round."""
+        warm = number <= self.warm_rounds
+        return self.method.warm_round() if warm else self.method.each_round()
+
+    @property
+    def after(self) -> tuple[Stage, ...]:
+        """The stages after the last round: finalizing, the method's own, the finishing steps."""
+        finishing = chain.from_iterable(piece.stages(self.method) for piece in self.then)
+        return (self.finalizing, *self.method.after(), *finishing)
+
+    @property
+    def finalizing(self) -> Stage:
+        """The stage in which a site takes up the model it will use."""
+        stage = self.method.finalizing()
+        return reestimating(self.method, stage) if self.statistics == "estimated" else stage
+
+    @property
+    def reestimates(self) -> bool:
+        """Whether a site that takes up a model computes its statistics anew."""
+        return self.statistics == "estimated" or any(isinstance(s, Reestimate) for s in self.then)
+
+    def stage(self, name: str) -> Stage:
+        """The stage with this name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    def first_network(self, device: torch.device) -> tuple[Segmenter, str]:
+        """The network as every machine of the run starts with it, and what it has learned before.
+
+        That is what a file of weights holds, what drawn images taught it, or both in this order.
+        """
+        with torch.random.fork_rng():
+            torch.manual_seed(derive(self.seed, "network"))
+            net = self.network.built(channels=self.task.channels, classes=len(self.task.classes))
+            file, told = self.network.pretrained, []
+            if file:
+                told.append(str(load_pretrained(net, file)))
+            if self.training.pretrain == "synthetic":
+                named = f"{self.network.name} {self.network.settings} {file}"
+                size = self.task.resolution
+                training = self.training.model_copy(update={"weak": WeakSettings()})
+                start = Start(named, size, self.seed, training, net, self.task, device)
+                told.append(pretrain(start))
+            net.side = self.task.resolution
+            return self._with_branches(net, self.method.adapt(net, self.sites)), "; ".join(told)
+
+    def _with_branches(self, net: Segmenter, adapted: Segmenter) -> Segmenter:
+        """What the method made of the network, with a second branch where pseudo labels need it."""
+        if not self.training.weak.pseudo_labels or getattr(adapted, SECOND, None) is not None:
+            return adapted
+        if adapted is not net:
+            raise ValueError(
+                f"{type(self.method).__name__} has a network of its own without the second decoder "
+                "that training.weak.pseudo_labels needs; set weak = { pseudo_labels = 0 } in its "
+                "entry"
+            )
+        return TwoBranches(net)
+
+    def shared(self, net: Segmenter, stage: Stage | None = None) -> Names:
+        """The weights that travel, in a stage that may say so itself."""
+        own = stage and stage.shares
+        names = own(net) if own else self.method.shares(net)
+        return names if self.statistics == "shared" else names - statistics(net)
 
 
 def runs_of(study: Study, root: Path) -> list[Run]:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import torch
 
 from polyclinic.config import FederationSettings, Study
-from polyclinic.engine.loop import Sites
-from polyclinic.engine.site_runner import Assignment, SiteRunner
+from polyclinic.engine.run import Assignment
+from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.sites import Sites
 from polyclinic.federation.combining import refuse_too_few
 from polyclinic.federation.server import Server
 from polyclinic.networks.parts import EmptySelection, PartError, parameters

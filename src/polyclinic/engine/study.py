@@ -14,24 +14,15 @@ from typing import Protocol
 
 from polyclinic.config import Study, changes, to_toml
 from polyclinic.engine.checkpoint import Checkpoint
-from polyclinic.engine.loop import Event, Loop, Sites
+from polyclinic.engine.loop import Event, Loop
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.recovery import recover
 from polyclinic.engine.run import Run, runs_of
+from polyclinic.engine.sites import Sites
 from polyclinic.engine.starting import first_server, refuse_unsuitable_rule
-from polyclinic.engine.states import SiteState
 from polyclinic.evaluation import Metric
 from polyclinic.networks.parts import parameters
-from polyclinic.runs import (
-    About,
-    AboutMetric,
-    AboutTask,
-    Finished,
-    RoundLine,
-    RoundTable,
-    RunError,
-    Score,
-)
+from polyclinic.runs import About, AboutMetric, AboutTask, Finished, RunError
 
 Watch = Callable[[Run, Event], None]
 
@@ -84,20 +75,11 @@ def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
         return
     if not run.folder.exists:
         run.folder.create(to_toml(run.study), described)
-
-    def record(
-        lines: Sequence[RoundLine], scores: Sequence[Score], tables: Sequence[RoundTable]
-    ) -> None:
-        run.folder.append_round(lines)
-        run.folder.append_scores(scores)
-        run.folder.append_tables(tables)
-
-    loop = Loop(assignment, server, sites, run.study.evaluation, checkpoint, record)
+    loop = Loop(assignment, server, sites, run.study.evaluation, checkpoint, run.folder.append)
     yield from loop.run()
     sites.keep(assignment.rounds + 1)
-    final = SiteState(server.weights, server.memory)
     end = Finished(chosen_round=loop.chosen_round, seconds=loop.progress.seconds)
-    keep_model(run.folder, "server", run.choice.title, final, assignment, end)
+    keep_model(run.folder, "server", run.choice.title, server, assignment, end)
     run.folder.finish(end)
     shutil.rmtree(checkpoint.folder)
 

@@ -7,7 +7,7 @@ take: tokens and maps are the same memory.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,23 +19,23 @@ STAGES = range(1, 5)
 GROWTH = (1, 2, 5, 8)  # of the channels over the first stage's, and the number of heads
 EXPANSION = (8, 8, 4, 4)  # of the channels inside the two-layer perceptrons
 REDUCTION = (8, 4, 2, 1)  # of height and width for keys and values
-DEPTH = 2  # blocks of each stage
+BLOCKS = {8: (2, 2, 2, 2), 16: (3, 4, 6, 3)}  # of each stage, by depth
 DROP_PATH = 0.1  # of the last block; it grows from 0 at the first
 PARTS = {"queries": "q", "keys": "k", "values": "v"}
 
 
 class PVT(nn.Module):
-    """Four stages of two attention blocks, at a quarter to a thirty-second of the image's size."""
+    """Four stages of attention blocks, at a quarter to a thirty-second of the image's size."""
 
-    def __init__(self, channels: int, width: int) -> None:
+    def __init__(self, channels: int, width: int, depth: Literal[8, 16] = 8) -> None:
         super().__init__()
         self.widths = tuple(width * growth for growth in GROWTH)
-        drops = [DROP_PATH * block / (4 * DEPTH - 1) for block in range(4 * DEPTH)]
+        drops = iter([DROP_PATH * block / (depth - 1) for block in range(depth)])
         for place, stage in enumerate(STAGES):
             inputs, outputs = (channels, *self.widths)[place], self.widths[place]
             blocks = [
-                Block(outputs, GROWTH[place], EXPANSION[place], REDUCTION[place], drop)
-                for drop in drops[place * DEPTH : (place + 1) * DEPTH]
+                Block(outputs, GROWTH[place], EXPANSION[place], REDUCTION[place], next(drops))
+                for _ in range(BLOCKS[depth][place])
             ]
             self.add_module(f"patch_embed{stage}", PatchEmbedding(inputs, outputs, stage == 1))
             self.add_module(f"block{stage}", nn.ModuleList(blocks))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report.reading import Comparison, MethodRuns, Run
 from polyclinic.report.score_tables import Table, missing_seeds
 from polyclinic.report.words import amount, count, duration, enumeration
@@ -106,11 +105,6 @@ def empty_masks(runs: Iterable[Run]) -> tuple[int, int] | None:
                 for case, value in cases.items()
             )
     return (found, total) if total else None
-
-
-def region_title(region: str) -> str:
-    """A region as a heading."""
-    return "all regions" if region == OVERALL else region
 
 
 def _device(run: Run) -> str:

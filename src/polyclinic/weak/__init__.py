@@ -3,11 +3,11 @@
 A label has the mask's size: class numbers where something is labelled, 255 where nothing is.
 """
 
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 
 import numpy as np
 
+from polyclinic.config.mistakes import did_you_mean
 from polyclinic.masks import UNLABELLED, Mask
 from polyclinic.weak.blocks import blocks
 from polyclinic.weak.box_kinds import as_blocks, as_scribbles, box_kind, filled
@@ -81,7 +81,9 @@ def label_boxes(
 
 def _kind(name: str) -> Kind:
     if name not in KINDS:
-        raise ValueError(f'no kind "{name}"; there are {_choice(name, KINDS)}')
+        raise ValueError(
+            f'no kind "{name}"; there are {", ".join(KINDS)}{did_you_mean(name, KINDS)}'
+        )
     return KINDS[name]
 
 
@@ -89,8 +91,3 @@ def _checked(mask: Mask) -> Mask:
     if mask.ndim != 2 or not mask.size or mask.dtype != np.uint8:
         raise ValueError(f"a mask is H×W and uint8, not {mask.dtype} of shape {mask.shape}")
     return np.ascontiguousarray(mask)
-
-
-def _choice(name: str, allowed: Iterable[str]) -> str:
-    near = get_close_matches(name, list(allowed), n=1)
-    return ", ".join(allowed) + (f'; did you mean "{near[0]}"?' if near else "")

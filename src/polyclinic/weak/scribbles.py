@@ -6,8 +6,7 @@ from scipy import ndimage
 from polyclinic.masks import UNLABELLED, Mask
 from polyclinic.weak.boxes import find_boxes
 from polyclinic.weak.brush import Brush, Level
-from polyclinic.weak.euclidean import Depth
-from polyclinic.weak.regions import depth, parts, without_holes
+from polyclinic.weak.regions import Depth, depth, parts, without_holes
 from polyclinic.weak.style import Region, Style, foreground, side_of
 
 HALF = np.float32(0.5)

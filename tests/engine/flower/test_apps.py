@@ -22,8 +22,9 @@ from polyclinic.engine.flower.server_app import host
 from polyclinic.engine.flower.site_app import ask_worker
 from polyclinic.engine.flower.wire import header_of
 from polyclinic.engine.flower.worker import listening, serve
-from polyclinic.engine.loop import RoundDone, Scored
+from polyclinic.engine.loop import RoundDone
 from polyclinic.engine.run import runs_of
+from polyclinic.engine.sites import Scored
 from polyclinic.runs import RoundLine
 from tests.engine.flower.hospitals import Hospitals, greeting
 from tests.engine.flower.in_process import InProcessLink

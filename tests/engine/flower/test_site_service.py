@@ -11,7 +11,7 @@ from polyclinic.engine.flower.protocol import StageRequest, requesting
 from polyclinic.engine.flower.scrubbing import scrubbed
 from polyclinic.engine.flower.site_service import SiteService
 from polyclinic.engine.flower.wire import Payload, header_of, pack, unpack
-from polyclinic.engine.local import prepare_process
+from polyclinic.engine.process import prepare_process
 from polyclinic.federation.message import Message
 from tests.engine.flower.hospitals import Hospitals, greeting
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import tomli_w
 
 from polyclinic.runs import write_atomic
 
+FILE = "pyproject.toml"
 _DESCRIPTION = """\
 [build-system]
 requires = ["hatchling"]
@@ -41,26 +41,19 @@ insecure = false
 """
 
 
-def files() -> Mapping[str, str]:
-    """All files of the bundle of this version of Polyclinic."""
-    description = tomllib.loads(_DESCRIPTION.format(version=version("polyclinic")))
-    # As Flower writes it into the bundle: sites compare bytes.
-    return {"pyproject.toml": tomli_w.dumps(description)}
+def description() -> str:
+    """The only file of the bundle, of this version of Polyclinic, as Flower itself writes it."""
+    return tomli_w.dumps(tomllib.loads(_DESCRIPTION.format(version=version("polyclinic"))))
 
 
 def write_bundle(folder: Path) -> Path:
     """Write the bundle into a folder of its own, and give it."""
-    for name, text in files().items():
-        write_atomic(folder / name, text)
+    write_atomic(folder / FILE, description())
     return folder
 
 
 def differences(folder: Path) -> list[str]:
-    """What in a folder is not exactly as in the bundle of this version; empty where all is."""
-    expected = {name: text.encode() for name, text in files().items()}
-    found = {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in folder.rglob("*")
-        if not file.is_dir()
-    }
-    return sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
+    """What in a folder is not, to the byte, the bundle of this version; empty where all is."""
+    files = {str(f.relative_to(folder)): f for f in folder.rglob("*") if not f.is_dir()}
+    same = FILE in files and files[FILE].read_bytes() == description().encode()
+    return sorted({FILE, *files} - ({FILE} if same else set()))

@@ -18,10 +18,11 @@ from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.bundle import write_bundle
 from polyclinic.engine.flower.engine import events_file, refuse_impossible, site_names
 from polyclinic.engine.flower.event_log import EventLog, events_in
-from polyclinic.engine.flower.processes import SupervisedProcess, alive, listens
+from polyclinic.engine.flower.processes import SupervisedProcess, listens
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.study import Watch, refuse_mistaken_runs
 from polyclinic.runs import RunError, slug, write_atomic
+from polyclinic.runs.lock import alive
 
 PAUSE = 0.3  # seconds between two looks at the events
 START_UP = 180.0  # seconds that a SuperLink or an app may take to begin
@@ -103,11 +104,9 @@ class Coordinator:
         if listens(host, port):
             self.say(f"joining the SuperLink on {host}:{port}")
             return
-        files = self.file.certificates
-        certificates = commands.Certificates(**dict(files)) if files else None
         self.file.state.mkdir(parents=True, exist_ok=True)
         database = self.file.state / "superlink.db"
-        command = commands.superlink(host, port, database, certificates)
+        command = commands.superlink(host, port, database, self.file.certificates)
         log = self.file.state / "superlink.log"
         self.superlink = SupervisedProcess(
             "the SuperLink", command, self.environment, self.say, log

@@ -26,10 +26,11 @@ from polyclinic.engine.flower.protocol import (
 from polyclinic.engine.flower.sites import FlowerSites
 from polyclinic.engine.flower.transport import Transport
 from polyclinic.engine.flower.wire import Payload
-from polyclinic.engine.local import prepare_process
+from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Run, assignment_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.starting import refuse_no_validation, refuse_unsuitable
+from polyclinic.networks.pretrained import fingerprint
 from polyclinic.runs import RunError, SiteInfo, slug
 from polyclinic.runs.texts import plain
 
@@ -85,16 +86,11 @@ def site_names(study: Study) -> list[str]:
 
 
 def refuse_impossible(study: Study) -> None:
-    """Raise an error for what needs the images of all sites, or one file, at every site."""
+    """Raise an error for what needs the images of all sites, or code of this machine."""
     if study.files:
         raise RunError(
             f"{', '.join(study.files)}: a file of this machine, and across hospitals only "
             "installed code runs; make it a package, or use polyclinic run"
-        )
-    if study.network.pretrained is not None:
-        raise RunError(
-            "network.pretrained is a file of this machine, and across hospitals every site begins "
-            "with weights of its own from the seed; leave it out, or use polyclinic run"
         )
     pooling = [each.title for each in study.method if each.built.pools]
     if pooling:
@@ -108,7 +104,10 @@ def travelling(study: Study) -> str:
     """The settings of a run as they go to the sites: no folder, nothing of the coordinator's."""
     data = study.data.model_copy(update={"source": "synthetic", "size": 1.0})
     sites = tuple(site.model_copy(update={"folder": None}) for site in study.site)
-    plain = {"data": data, "site": sites, "engine": EngineSettings()}
+    network, file = study.network, study.network.pretrained
+    if file:
+        network = network.model_copy(update={"pretrained": Path(fingerprint(file))})
+    plain = {"data": data, "site": sites, "engine": EngineSettings(), "network": network}
     return to_toml(study.model_copy(update=plain))
 
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import time
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
 from pathlib import Path
-from threading import Thread
 from types import ModuleType
 
 from polyclinic.engine.flower.bundle import differences
+from polyclinic.engine.parents import end_with
 
 GUARDED = "flwr-clientapp"
 CLOSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
@@ -58,7 +57,8 @@ class Guard(MetaPathFinder):
 
 def main() -> None:  # pragma: no cover (in a process of its own)
     """Run the guarded program with the arguments of this one."""
-    Thread(target=_end_with_starter, daemon=True).start()
+    # Flower's own watch cannot wake a program that waits for a message from a dead SuperNode.
+    end_with(os.getppid())
     sys.meta_path.insert(0, Guard(Path(os.environ["FLWR_HOME"]) / "apps"))
     (program,) = entry_points(group="console_scripts", name=GUARDED)
     program.load()()
@@ -75,14 +75,3 @@ def write_programs(folder: Path) -> Path:
         file.write_text(text)
         file.chmod(stat.S_IRWXU)
     return folder
-
-
-def _end_with_starter() -> None:  # pragma: no cover (in a process of its own)
-    """End this process with the one that started it.
-
-    Flower's own watch cannot wake a program that waits for a message from a SuperNode that is gone.
-    """
-    starter = os.getppid()
-    while os.getppid() == starter:
-        time.sleep(2)
-    os._exit(1)

@@ -17,6 +17,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from torch import Tensor
 
+from polyclinic.data.errors import listed
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.link import Failure
 from polyclinic.engine.flower.wire import Payload
@@ -154,15 +155,17 @@ def check_message(message: Message, known: Weights) -> None:
     """Refuse a message with weights that the network does not share, or with invalid values."""
     unknown = sorted(message.weights.names - known.names)
     if unknown:
-        raise PayloadError(f"its message has weights that are not shared: {_few(unknown)}")
+        raise PayloadError(
+            f"its message has weights that are not shared: {listed(unknown, most=3)}"
+        )
     other = [n for n, tensor in message.weights.items() if tensor.shape != known[n].shape]
     if other:
-        raise PayloadError(f"its message has weights of another shape: {_few(other)}")
+        raise PayloadError(f"its message has weights of another shape: {listed(other, most=3)}")
     tensors = {**message.weights, **message.extras}
     bad = [n for n, t in tensors.items() if t.is_floating_point() and not torch.isfinite(t).all()]
     bad += [name for name, number in message.numbers.items() if not math.isfinite(number)]
     if bad:
-        raise PayloadError(f"its message has values that are not numbers: {_few(bad)}")
+        raise PayloadError(f"its message has values that are not numbers: {listed(bad, most=3)}")
     if not all(0 <= message.numbers.get(name, -1) <= MOST for name in ("images", "steps")):
         raise PayloadError("its message does not say with how many images and steps it trained")
 
@@ -178,7 +181,7 @@ def check_disclosure(message: Message, network: Weights) -> None:
         if name not in network or _shape(tensor) != _shape(network[name])
     ]
     if other:
-        raise PayloadError(f"it discloses what the network does not have: {_few(other)}")
+        raise PayloadError(f"it discloses what the network does not have: {listed(other, most=3)}")
 
 
 @dataclass(frozen=True)
@@ -208,10 +211,10 @@ def conflicts(signatures: Mapping[str, Signature], shared: Weights) -> dict[str,
         weights = sorted({name for name, _ in each.weights ^ usual})
         extras = [name for name, shape in each.extras if shapes.get(name, shape) != shape]
         if weights:
-            what = f"weights that differ from the other sites' in name or shape: {_few(weights)}"
-            found[site] = what
+            different = listed(weights, most=3)
+            found[site] = f"weights that differ from the other sites' in name or shape: {different}"
         elif extras:
-            found[site] = f"extras that differ from the other sites': {_few(extras)}"
+            found[site] = f"extras that differ from the other sites': {listed(extras, most=3)}"
     return found
 
 
@@ -229,8 +232,3 @@ def _checked(adapter: TypeAdapter[Any], content: Any, what: str) -> Any:
 
 def _shape(tensor: Tensor) -> Shape:
     return str(tensor.dtype), tuple(tensor.shape)
-
-
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(str(name)[:80] for name in names[:3]) + more

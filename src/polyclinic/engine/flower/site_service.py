@@ -18,7 +18,7 @@ from polyclinic.data.cases import SiteData, with_masks
 from polyclinic.data.load import load_federation
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.ledger import Ledger
-from polyclinic.engine.flower.policy import Policy, PolicyRefusal
+from polyclinic.engine.flower.policy import Policy
 from polyclinic.engine.flower.protocol import (
     NO_STATE,
     GreetingRequest,
@@ -32,11 +32,11 @@ from polyclinic.engine.flower.protocol import (
 )
 from polyclinic.engine.flower.scrubbing import scrubbed
 from polyclinic.engine.flower.wire import Payload, pack, unpack
-from polyclinic.engine.local import prepare_process
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.pictures import draw_pictures
+from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Run, assignment_of, device_of, site_info
-from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.states import SiteState, StateFolder
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
@@ -147,9 +147,8 @@ class SiteService:
     def _score(self, request: ScoreRequest, message: Message | None) -> Payload:
         run, info = self._run(request)
         state = self._state(run, request)
-        rows, cases, predicted = run.runner.score(
-            info, run.data, request.split, request.metrics, message, state, request.number
-        )
+        scoring = Scoring(request.number, request.split, request.metrics)
+        rows, cases, predicted = run.runner.score(info, run.data, scoring, message, state)
         if request.split == "test" and state is not None:
             title = run.study.method[0].title
             keep_model(run.folder, info.name, title, state, run.runner.assignment)
@@ -223,10 +222,11 @@ class SiteService:
         file = self.site.state / "study.toml"
         write_atomic(file, text)
         study = load_study(file, [], self.tables)
-        if study.network.pretrained is not None:
-            reason = "network.pretrained names a file, and a site opens none for a study"
-            raise PolicyRefusal(reason)
-        return study
+        wanted = study.network.pretrained
+        if wanted is None:
+            return study
+        network = study.network.model_copy(update={"pretrained": self.policy.weights(wanted.name)})
+        return study.model_copy(update={"network": network})
 
     def _read_data(self, text: str) -> SiteData:
         study = self._study(text)

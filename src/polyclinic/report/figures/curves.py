@@ -11,7 +11,7 @@ from polyclinic.report.figures.style import (
     WIDTH,
     canvas,
     count_rounds,
-    hide_unused,
+    panels,
     quiet_title,
     style,
     to_data_uri,
@@ -29,7 +29,9 @@ Curve = Mapping[int, float]  # round → value
 def validation_figure(comparison: Comparison) -> str | None:
     """The validation score per round, as the mean over sites; None where nothing was scored."""
     curves = {
-        method.title: [_mean_of_sites(run, comparison.sites) for run in method.runs]
+        method.title: [
+            _mean(_validation_curve(run, site) for site in comparison.sites) for run in method.runs
+        ]
         for method in comparison.methods
     }
     return _single(curves, comparison, _validation_label(comparison), choices=True)
@@ -45,18 +47,12 @@ def site_figure(comparison: Comparison) -> str | None:
     """The validation score per round in one panel per site; None where nothing was scored."""
     if not any(run.validated for run in comparison.runs):
         return None
-    rows = math.ceil(len(comparison.sites) / _MOST_COLUMNS)
-    columns = math.ceil(len(comparison.sites) / rows)
-    size = (WIDTH, 2.2 * rows + 0.3)
-    with canvas(rows, columns, size, sharex=True, sharey=True) as (figure, axes):
-        panels = [panel for row in axes for panel in row]
-        for panel, site in zip(panels, comparison.sites, strict=False):
-            quiet_title(panel, site)
+    with panels(comparison.sites, _MOST_COLUMNS, 2.4) as (figure, found):
+        for panel, site in zip(found, comparison.sites, strict=True):
             for index, method in enumerate(comparison.methods):
                 _draw(panel, [_validation_curve(run, site) for run in method.runs], index)
-        for panel in axes[-1]:
             count_rounds(panel)
-        hide_unused(axes, len(comparison.sites))
+            panel.label_outer()
         return to_data_uri(figure)
 
 
@@ -69,10 +65,6 @@ def _validation_label(comparison: Comparison) -> str:
 def _validation_curve(run: Run, site: str) -> Curve:
     factor = measure(run.validation_metric or "", [run.about]).factor
     return {number: factor * value for number, value in run.validated.get(site, {}).items()}
-
-
-def _mean_of_sites(run: Run, sites: Iterable[str]) -> Curve:
-    return _mean([_validation_curve(run, site) for site in sites])
 
 
 def _losses(run: Run) -> Curve:

@@ -1,6 +1,5 @@
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -221,10 +220,11 @@ def test_a_study_that_asks_for_more_than_is_allowed_is_told(folder, coordinator)
     changed(folder, "iterations = 1000", "iterations = 19")
     changed(folder, 'methods = ["fedavg", "fedbn"]', 'methods = ["fedb*"]')
     line = wrong(folder)["permissions"]
-    assert "method fedavg; training.iterations = 20, allowed are 19" in line
+    assert "method fedavg is not among those allowed (fedb*)" in line
+    assert "training.iterations = 20 is more than the 19 allowed" in line
     told = json.loads(coordinator.published) | {"budgets": {"finetune.epochs": 21}}
     coordinator.published = json.dumps(told).encode()
-    assert "finetune.epochs = 21, allowed are 20" in wrong(folder)["permissions"]
+    assert "finetune.epochs = 21 is more than the 20 allowed" in wrong(folder)["permissions"]
 
 
 def test_data_are_checked_like_polyclinic_data_check(folder):
@@ -275,16 +275,13 @@ def test_an_unencrypted_site_is_told_and_still_checked(folder, coordinator):
 
 
 def test_an_unknown_flower_is_told(folder, monkeypatch):
-    monkeypatch.setattr(commands, "SPELLINGS", {"0.9": commands.Spelling()})
+    monkeypatch.setattr(commands, "RELEASES", ("0.9",))
     assert "which was never tried" in wrong(folder)["versions"]
 
 
 def test_a_flower_that_would_talk_is_told(folder, monkeypatch):
-    loud = replace(
-        commands.Spelling(),
-        supernode=("flower-supernode", "--allow-runtime-dependency-installation"),
-    )
-    monkeypatch.setattr(commands, "SPELLINGS", {commands.release(commands.version("flwr")): loud})
+    loud = (*commands.SUPERNODE, "--allow-runtime-dependency-installation")
+    monkeypatch.setattr(commands, "SUPERNODE", loud)
     assert "not off: --allow-runtime" in wrong(folder)["quiet"]
 
 

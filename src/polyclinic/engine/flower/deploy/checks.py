@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
 
 from polyclinic.config import Tables
@@ -11,9 +10,9 @@ from polyclinic.data.tasks import Task
 from polyclinic.engine.flower.commands import release
 from polyclinic.engine.flower.deploy.certificates import names_of
 from polyclinic.engine.flower.deploy.contact import Answer, Unreachable, ask
-from polyclinic.engine.flower.deploy.finding import Finding
 from polyclinic.engine.flower.deploy.keys import fingerprint, public_half
 from polyclinic.engine.flower.deploy.own_side import (
+    Finding,
     check_data,
     check_disk,
     check_identity,
@@ -21,11 +20,8 @@ from polyclinic.engine.flower.deploy.own_side import (
     check_quiet,
     validity,
 )
-from polyclinic.engine.flower.deploy.published import (
-    ADDRESS,
-    Published,
-    read_published,
-)
+from polyclinic.engine.flower.deploy.published import ADDRESS, Published, read_published
+from polyclinic.engine.flower.policy import refused_settings
 
 # Flower refuses signatures that are 5 s from the future or 300 s old; Date leaves out a second.
 MOST_AHEAD, MOST_BEHIND = 4.0, 299.0
@@ -147,19 +143,13 @@ def _known(site: NodeFile, published: Published) -> Iterator[Finding]:
 def _agreed(site: NodeFile, published: Published) -> Finding:
     """That the study asks for nothing that the site's permissions would refuse."""
     allow = site.allow
-    refused = [
-        f"method {name}"
-        for name in published.methods
-        if not any(fnmatchcase(name, pattern) for pattern in allow.methods)
-    ]
+    refused = refused_settings(allow, published.methods, published.budgets)
     refused += [
-        f"code of the package {name}" for name in published.packages if name not in allow.packages
+        f"code of the package {name} is not allowed"
+        for name in published.packages
+        if name not in allow.packages
     ]
-    for name, asked in published.budgets.items():
-        allowed = getattr(allow, name.rpartition(".")[2])
-        if asked > allowed:
-            refused.append(f"{name} = {asked}, allowed are {allowed}")
     if refused:
-        text = f"the study {published.study} asks for what is not allowed: {'; '.join(refused)}"
+        text = f"the study {published.study} would be refused: {'; '.join(refused)}"
         return Finding("permissions", text, "agree to it in [allow] of node.toml, or do not start")
     return Finding("permissions", f"[allow] covers the study {published.study}")

@@ -1,6 +1,5 @@
 """What the coordinator tells every site before it trains: task, classes, versions, known keys."""
 
-from collections import Counter
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -9,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from polyclinic.config import Study
 from polyclinic.engine.flower.commands import release
-from polyclinic.engine.flower.policy import budgets
+from polyclinic.engine.flower.policy import budgets_of
 from polyclinic.runs import write_atomic
 
 ADDRESS = "/polyclinic/study.json"
@@ -41,7 +40,7 @@ def facts_of(study: Study, fingerprints: Iterable[str]) -> Published:
         classes=task.classes,
         methods=tuple(dict.fromkeys(choice.name for choice in study.method)),
         packages=study.packages,
-        budgets=_budgets(study),
+        budgets=budgets_of(study),
         polyclinic=version("polyclinic"),
         flower=release(version("flwr")),
         keys=tuple(sorted(fingerprints)),
@@ -60,12 +59,3 @@ def read_published(text: bytes) -> Published:
         return Published.model_validate_json(text)
     except ValidationError:
         raise ValueError("the answer is not what a coordinator of Polyclinic publishes") from None
-
-
-def _budgets(study: Study) -> dict[str, int]:
-    """The largest of each, over all methods of the study."""
-    largest = Counter(dict(budgets({"training": dict(study.training)})))
-    for choice in study.method:
-        for piece in (choice, *choice.then):
-            largest |= Counter(dict(budgets({piece.name: piece.built})))
-    return dict(largest)

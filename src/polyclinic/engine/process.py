@@ -1,10 +1,21 @@
-"""How the process keeps memory between training steps."""
+"""A process that trains: its threads, and how it keeps memory between training steps."""
 
 import ctypes
 import platform
 
+import numba
+import torch
+
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 GROWTH = 64 << 20
+
+
+def prepare_process(threads: int) -> None:
+    """Make this process ready to train."""
+    keep_freed_memory()
+    # numba first: where it starts its own threads here, it would set torch's number anew.
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+    torch.set_num_threads(threads)
 
 
 def keep_freed_memory() -> bool:

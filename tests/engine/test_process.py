@@ -1,13 +1,28 @@
+import platform
 import subprocess
 import sys
 
+import pytest
+
+from polyclinic.engine.process import keep_freed_memory
+
 SCRIPT = """
 import torch
-from polyclinic.engine.local import prepare_process
+from polyclinic.engine.process import prepare_process
 prepare_process(1)
 import numba
 print(torch.get_num_threads(), numba.get_num_threads())
 """
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
+def test_the_settings_are_taken_by_glibc():
+    assert keep_freed_memory()
+
+
+def test_other_c_libraries_are_left_alone(monkeypatch):
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    assert not keep_freed_memory()
 
 
 def test_a_process_that_is_told_to_use_one_thread_uses_one_from_the_start():
