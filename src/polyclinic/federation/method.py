@@ -176,6 +176,13 @@ class Method:
         """What a site that took no part trains for itself: what is private and heard."""
         return self.predicts_with(net) - shared
 
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:  # noqa: ARG002
+        """Numbers that tell whether the method's parts act, for images and their masks.
+
+        The network is in use and at rest; names that are known have words in `DIAGNOSTICS`.
+        """
+        return {}
+
     def attention_maps(self, site: Site, images: Tensor) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Maps (B×h×w, any scale) of where the network looks, by name; drawn in the report."""
         return {}

@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from polyclinic.data.cases import Batch
 from polyclinic.federation.message import Message
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
@@ -23,6 +24,7 @@ from polyclinic.methods.second_decoder import (
     start_second,
     with_second,
 )
+from polyclinic.methods.site_contrast import swapped
 from polyclinic.networks.attention import Attention, ChannelWeights
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, parameters, under
@@ -56,7 +58,7 @@ class FedLPPA(BlendingMethod):
     prompt_size: Annotated[int, Field(ge=1)] | None = None
     """Side of a prompt in pixels; by default that of the deepest map."""
     prompts: PromptForm = "joined"
-    """Prompts join the deepest map (as published), or scale and shift it behind its norm layer."""
+    """Prompts join the deepest map (published); `modulating` ones also scale and shift the last."""
     attention: Attention = "dual"
     """Attention in the fusion."""
     channel_weights: ChannelWeights = "distance"
@@ -111,8 +113,8 @@ class FedLPPA(BlendingMethod):
         return everything(net) - net.parts().get(SECOND, frozenset())
 
     def blended(self, net: Segmenter) -> Names:
-        """Both decoders with their heads, and the gate of the main one."""
-        wanted = {"decoder", "head", "gate", SECOND}
+        """Both decoders with their heads, and what stands before the main head."""
+        wanted = {"decoder", "head", "gate", "modulation", SECOND}
         return frozenset(name for name in parameters(net) if name.partition(".")[0] in wanted)
 
     # The server's half.
@@ -162,12 +164,23 @@ class FedLPPA(BlendingMethod):
             site.load(whose_prompts(site))
         self.receive_blended(site, self.mixing if self.learned_aggregation else None)
 
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:
+        """W, and what another site's prompts would change."""
+        notes = super().diagnose(site, batch)
+        if self.fusion:
+            notes |= swapped(site, batch, whose_prompts(site), whose_prompts(site, 1))
+        return notes
 
-def whose_prompts(site: Site) -> dict[str, Tensor]:
-    """Which of the prompts are the site's: its own place, and how sparse its labels are."""
-    kind = SPARSITIES.index(sparsity_of(site.info.kind))
+
+def whose_prompts(site: Site, other: int = 0) -> dict[str, Tensor]:
+    """Which of the prompts are the site's: its own place, and how sparse its labels are.
+
+    Those of the `other`-th site after it, where that is not 0.
+    """
+    info = site.sites[(site.info.index + other) % len(site.sites)] if other else site.info
+    kind = SPARSITIES.index(sparsity_of(info.kind))
     return {
-        PLACE: torch.eye(len(site.sites))[site.info.index],
+        PLACE: torch.eye(len(site.sites))[info.index],
         SPARSITY: torch.eye(len(SPARSITIES))[kind],
     }
 

@@ -85,6 +85,14 @@ class BlendingMethod(Method):
         loss = self.loss if self.mixing_loss == "full" else labelled_loss
         receive_mixed(site, self.blended(site.net), loss, mixing)
 
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:  # noqa: ARG002
+        """Mean and spread of W."""
+        learned = [w.flatten() for name, w in site.memory.items() if name.startswith("mixture/")]
+        if not learned:
+            return {}
+        mixture = torch.cat(learned)
+        return {"W mean": float(mixture.mean()), "W deviation": float(mixture.std(correction=0))}
+
     def finalize(self, site: Site) -> Message:
         """Use the model as the site trained it, or blend once more."""
         if site.first or self.uses == "blended":

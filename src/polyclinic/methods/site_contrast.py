@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
+from polyclinic.data.cases import Batch
+from polyclinic.federation.diagnosing import changed_pixels
 from polyclinic.federation.site import Site
 
 CODE = "gate.code"  # private: it says which site this is
@@ -13,6 +17,25 @@ CODE = "gate.code"  # private: it says which site this is
 def own_code(site: Site) -> dict[str, Tensor]:
     """The site's one-hot code, by the name that the network has for it."""
     return {CODE: torch.eye(len(site.sites))[site.info.index]}
+
+
+def other_code(site: Site) -> dict[str, Tensor]:
+    """The code of the site after this one."""
+    return {CODE: torch.eye(len(site.sites))[(site.info.index + 1) % len(site.sites)]}
+
+
+@torch.no_grad()
+def swapped(
+    site: Site, batch: Batch, own: Mapping[str, Tensor], other: Mapping[str, Tensor]
+) -> dict[str, float]:
+    """The share of pixels whose class changes with another site's context, as a diagnostic."""
+    if len(site.sites) == 1:
+        return {}
+    before = site.net(batch.images)
+    site.load(other)
+    after = site.net(batch.images)
+    site.load(own)
+    return {"context swapped": changed_pixels(before, after)}
 
 
 def site_contrast(own: Tensor, others: Tensor, distance: str, margin: float = 1.0) -> Tensor:

@@ -21,26 +21,15 @@ PromptForm = Literal["joined", "modulating"]
 
 
 class Fusion(nn.Module):
-    """The deepest map and the prompts in two convolutions, and attention over the result.
-
-    Prompts are "joined" to the deepest map before the convolutions, or are "modulating" what comes
-    out of them: behind the last norm layer, which takes away whatever is the same in all images of
-    a batch, they scale and shift each channel.
-    """
+    """The deepest map and the prompts in two convolutions, and attention over the result."""
 
     def __init__(
-        self,
-        channels: int,
-        prompts: int,
-        attention: Attention,
-        weights: ChannelWeights,
-        form: PromptForm = "joined",
+        self, channels: int, prompts: int, attention: Attention, weights: ChannelWeights
     ) -> None:
         super().__init__()
         inner, self.channels = max(1, channels // 2), max(1, channels // 4)
-        joined = prompts if form == "joined" else 0
         self.mixing = nn.Sequential(
-            nn.Conv2d(channels + joined, inner, kernel_size=3, padding=1),
+            nn.Conv2d(channels + prompts, inner, kernel_size=3, padding=1),
             Norm(inner),
             leaky(),
             Dropout(0.5),
@@ -49,17 +38,27 @@ class Fusion(nn.Module):
             leaky(),
         )
         self.attention = DualAttention(self.channels, attention, weights)
-        self.modulating: nn.Conv2d | None = None
-        if form == "modulating":
-            self.modulating = nn.Conv2d(prompts, 2 * self.channels, kernel_size=1)
 
     def forward(self, deepest: Tensor, prompts: Tensor) -> Tensor:
         """Give the map of the context, in the size of the deepest map."""
-        if self.modulating is None:
-            return self.attention(self.mixing(torch.cat((deepest, prompts), 1)))
-        scale, shift = self.modulating(prompts).chunk(2, dim=1)
-        maps = self.mixing(deepest)
-        return self.attention(maps + maps * scale + shift)
+        return self.attention(self.mixing(torch.cat((deepest, prompts), 1)))
+
+
+class Modulation(nn.Module):
+    """A factor and an offset for each channel before the head, from the prompts alone.
+
+    Behind the last norm layer: those before it take away whatever all images of a batch have in
+    common, and all images of a site have its prompts in common.
+    """
+
+    def __init__(self, values: int, channels: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(values, 2 * channels)
+
+    def forward(self, maps: Tensor, prompts: Tensor) -> Tensor:
+        """Give the maps, each channel scaled and shifted."""
+        scale, shift = self.layer(prompts)[None, :, None, None].chunk(2, dim=1)
+        return maps + maps * scale + shift
 
 
 class ContextGate(nn.Module):
@@ -117,15 +116,18 @@ class PromptedSegmenter(Segmenter):
         self.prompts = prompts
         self.fusion: Fusion | None = None
         self.gate: ContextGate | None = None
+        self.modulation: Modulation | None = None
         self.second: Branch | None = None
         features, maps = smallest_maps(net)
         deepest, last = features[-1].shape[1], maps[-1].shape[1]
         if prompts is not None:
-            self.fusion = Fusion(deepest, prompts.channels, attention, channel_weights, form)
+            self.fusion = Fusion(deepest, prompts.channels, attention, channel_weights)
             widen(net, self.fusion.channels)
             if gate != "none":
                 inputs = deepest + self.fusion.channels
                 self.gate = ContextGate(inputs, max(1, deepest // 2), last, gate)
+            if form == "modulating":
+                self.modulation = Modulation(prompts.values, last)
         if second:
             self.second = second_branch(self, alike=second == "copy")
 
@@ -157,4 +159,8 @@ class PromptedSegmenter(Segmenter):
 
     def _last(self, features: list[Tensor]) -> Tensor:
         last = self.decoder(features)[-1]
-        return last if self.gate is None else self.gate(last, features[-1])
+        if self.gate is not None:
+            last = self.gate(last, features[-1])
+        if self.modulation is not None and self.prompts is not None:
+            last = self.modulation(last, self.prompts.own())
+        return last

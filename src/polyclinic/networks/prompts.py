@@ -34,6 +34,19 @@ class Prompts(nn.Module):
         self.register_buffer("place", torch.zeros(sites))
         self.register_buffer("sparsity", torch.zeros(len(SPARSITIES)))
 
+    @property
+    def values(self) -> int:
+        """How many numbers the prompts of a site are."""
+        learned = [each for each in (self.universal, self.sites) if each is not None]
+        return self.size**2 * len(learned) + len(SPARSITIES) * int(self.knows_sparsity)
+
+    def own(self) -> Tensor:
+        """Give the prompts of the site as one vector."""
+        found = [] if self.universal is None else [self.universal.flatten()]
+        if self.sites is not None:
+            found.append(torch.einsum("n,nhw->hw", self.place, self.sites).flatten())
+        return torch.cat([*found, self.sparsity] if self.knows_sparsity else found)
+
     def forward(self, maps: Tensor) -> Tensor:
         """Give the site's prompts (batch × prompts × height × width) in the size of the maps."""
         batch, _, *size = maps.shape
