@@ -117,6 +117,7 @@ def test_what_is_private_of_the_first_decoder_is_private_of_the_second(federatio
         assert private == norms(site.net)
 
 
-def test_a_method_with_a_network_of_its_own_is_refused_where_it_lacks_a_second_decoder(federation):
-    with pytest.raises(ValueError, match=r"FedICRA .* second decoder .* pseudo_labels = 0"):
-        a_site(federation, "fedicra", "training.weak.pseudo_labels=0.5")
+@pytest.mark.parametrize(("name", "title"), [("fedicra", "FedICRA"), ("moon", "MOON")])
+def test_where_a_second_decoder_would_not_learn_pseudo_labels_are_refused(federation, name, title):
+    with pytest.raises(ValueError, match=rf"{title} .* second decoder .* pseudo_labels = 0"):
+        a_site(federation, name, "training.weak.pseudo_labels=0.5")

@@ -119,17 +119,17 @@ class Assignment:
                 start = Start(named, size, self.seed, training, net, self.task, device)
                 told.append(pretrain(start))
             net.side = self.task.resolution
-            return self._with_branches(net, self.method.adapt(net, self.sites)), "; ".join(told)
+            return self._with_branches(self.method.adapt(net, self.sites)), "; ".join(told)
 
-    def _with_branches(self, net: Segmenter, adapted: Segmenter) -> Segmenter:
-        """What the method made of the network, with a second branch where pseudo labels need it."""
-        if not self.training.weak.pseudo_labels or getattr(adapted, SECOND, None) is not None:
-            return adapted
-        if adapted is not net:
+    def _with_branches(self, net: Segmenter) -> Segmenter:
+        """The method's network, with a second branch where pseudo labels need one."""
+        if not self.training.weak.pseudo_labels or getattr(net, SECOND, None) is not None:
+            return net
+        if self.method.one_branch or type(self.method).adapt is not Method.adapt:
             raise ValueError(
-                f"{type(self.method).__name__} has a network of its own without the second decoder "
-                "that training.weak.pseudo_labels needs; set weak = { pseudo_labels = 0 } in its "
-                "entry"
+                f"{type(self.method).__name__} has a network or a loss of its own, in which the "
+                "second decoder that training.weak.pseudo_labels needs would not learn; set "
+                "weak = { pseudo_labels = 0 } in its entry"
             )
         return TwoBranches(net)
 

@@ -55,6 +55,7 @@ class Method:
     pools: ClassVar[bool] = False  # trains on the images of all sites together
     weighting: ClassVar[str | None] = None  # where the method's algebra needs a certain one
     shared_memory: ClassVar[frozenset[str]] = frozenset()  # groups of a site's that replies carry
+    one_branch: ClassVar[bool] = False  # its loss has logits of its own, of the main branch alone
     shows_embeddings: ClassVar[bool] = False  # has pixels' embeddings worth a figure in the report
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002

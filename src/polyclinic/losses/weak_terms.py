@@ -37,13 +37,18 @@ class Seen:
 
 
 def weak_terms(settings: WeakSettings, seen: Seen) -> Tensor:
-    """Give the weighted sum of the terms that are on; 0 where none is."""
+    """Give the weighted sum of the terms that are on; 0 where none is.
+
+    Pseudo labels are made by two branches: there are none without the logits of a second.
+    """
     probabilities = seen.logits.softmax(1)
     loss = probabilities.new_zeros(())
     if settings.tree:
         loss = loss + settings.tree * _tree(settings, seen, probabilities)
-    if settings.pseudo_labels:
-        loss = loss + settings.pseudo_labels * _pseudo_labels(settings, seen, probabilities)
+    if settings.pseudo_labels and seen.second is not None:
+        second, low = seen.second.softmax(1), settings.least_share
+        term = pseudo_dice(probabilities, second, low=low, mask=seen.view)
+        loss = loss + settings.pseudo_labels * term
     if settings.crf:
         loss = loss + settings.crf * crf_energy(settings, probabilities, seen.images, seen.view)
     if settings.box_tightness:
@@ -104,16 +109,6 @@ def _tree(settings: WeakSettings, seen: Seen, probabilities: Tensor) -> Tensor:
         sigma_low=settings.tree_alike,
         sigma_high=settings.tree_alike,
     )
-
-
-def _pseudo_labels(settings: WeakSettings, seen: Seen, probabilities: Tensor) -> Tensor:
-    if seen.second is None:
-        raise ValueError(
-            "training.weak.pseudo_labels needs the outputs of two branches, and this method's loss "
-            "has one; set weak = { pseudo_labels = 0 } in its entry"
-        )
-    second = seen.second.softmax(1)
-    return pseudo_dice(probabilities, second, low=settings.least_share, mask=seen.view)
 
 
 def _neighbours(radius: int, sigma: float) -> float:

@@ -26,6 +26,7 @@ from polyclinic.losses import soft_dice
 from polyclinic.masks import UNLABELLED
 from polyclinic.methods.second_decoder import MAIN, names_in
 from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.two_branches import branches
 from polyclinic.runs import SiteInfo
 
 DECODER = "decoder"  # extras: every site's own, by number
@@ -85,8 +86,9 @@ class ConsensusLabels(Method):
         view = in_view(batch.images, site.task.dark)
         if view is not None:
             label = label.masked_fill(~view, UNLABELLED)
-        logits = site.net(batch.images)
-        return site.task_loss(logits, batch) + self.weight * soft_dice(logits.softmax(1), label)
+        logits, *second = branches(site.net, batch.images)
+        loss = site.task_loss(logits, batch, second=second[0] if second else None)
+        return loss + self.weight * soft_dice(logits.softmax(1), label)
 
 
 def received_decoders(site: Site) -> list[Segmenter]:

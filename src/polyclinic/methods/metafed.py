@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -34,6 +34,8 @@ class MetaFed(Method):
     learns once more from the last site's model, as strongly as that one is better than its own.
     Budgets are in rounds.
     """
+
+    one_branch: ClassVar[bool] = True
 
     distillation: Annotated[float, Field(ge=0)] = 1.0
     """Largest weight of the distillation loss."""

@@ -32,6 +32,7 @@ class MOON(Method):
     temperature: Annotated[float, Field(gt=0)] = 0.5
     """Divisor of the cosines in the contrast."""
 
+    one_branch: ClassVar[bool] = True
     shared_memory: ClassVar[frozenset[str]] = frozenset({PREVIOUS})  # it was sent as well
 
     def train(self, site: Site) -> None:
