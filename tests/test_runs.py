@@ -439,8 +439,9 @@ def test_an_unsigned_lock_still_refuses(folder):
 
 WRITE = """
 import sys
+from pathlib import Path
 from polyclinic.runs import RoundLine, RunFolder
-run = RunFolder(sys.argv[1])
+run = RunFolder(Path(sys.argv[1]))
 for n in range(1, 10**6):
     run.append(RoundLine(round=n, stage="fit", site=s) for s in ("alpha", "beta"))
     print(n, flush=True)

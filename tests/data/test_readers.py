@@ -218,6 +218,40 @@ def save(path, pixels, key):
         write_picture(path, pixels)
 
 
+@pytest.mark.parametrize("channels", [2, 4, 5, 16])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".tif"])
+def test_images_of_many_channels_are_read_channels_first_or_last(tmp_path, channels, first, suffix):
+    image = np.random.default_rng(0).integers(0, 256, (channels, 20, 24), dtype=np.uint8)
+    stored = image if first else image.transpose(1, 2, 0)
+    path = tmp_path / f"image{suffix}"
+    if suffix == ".npy":
+        np.save(path, stored)
+    elif suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            file["image"] = stored
+    else:  # a page for each channel
+        frames = [Image.fromarray(plane) for plane in image]
+        frames[0].save(path, save_all=True, append_images=frames[1:])
+
+    assert np.array_equal(read_image(path, channels), image)
+
+
+def test_another_number_of_channels_than_the_task_has_is_refused(tmp_path):
+    np.save(tmp_path / "image.npy", np.zeros((20, 20, 5), np.float32))
+    with pytest.raises(UnreadableError, match=r"has shape \(20, 20, 5\); .* of 3 channels"):
+        read_image(tmp_path / "image.npy", 3)
+    np.save(tmp_path / "image.npy", np.zeros((20, 20, 3), np.float32))
+    with pytest.raises(UnreadableError, match="has 3 channels, the task 5"):
+        read_image(tmp_path / "image.npy", 5)
+
+
+def test_a_picture_of_a_task_with_four_channels_has_no_transparency_for_one(tmp_path):
+    Image.new("RGBA", (8, 8)).save(tmp_path / "image.png")
+    with pytest.raises(UnreadableError, match="has 3 channels, the task 4"):
+        read_image(tmp_path / "image.png", 4)
+
+
 def test_a_drawing_program_named_png_is_no_picture(tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(

@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from polyclinic.api.progress import watching
 from polyclinic.catalog import BUILT_IN
-from polyclinic.cli.display import watching
 from polyclinic.config import load_study
 from polyclinic.data.errors import DataError
 from polyclinic.engine.local import assign, load_data
@@ -78,7 +78,7 @@ def test_without_a_file_the_seed_alone_decides(study, tensors, tmp_path):
 
 def test_the_run_and_the_terminal_tell_once_what_was_taken_up(study, tensors, tmp_path, capsys):
     settings = load_study(study, ["seeds=[0, 1]"], BUILT_IN)
-    with watching(settings) as watch:
+    with watching(settings, tmp_path / "runs") as watch:
         done = run_locally(settings, tmp_path / "runs", watch=watch)
     expected = f"start.safetensors: {len(tensors)} of {len(tensors)} tensors of the network"
     assert [run.folder.about().pretrained for run in done] == [expected] * 2

@@ -34,8 +34,8 @@ def test_unlabelled_pixels_out_of_view_have_no_gradient(federation, name, overri
     method, site, batch = a_site(federation, name, *overrides)
     dark = (batch.images[:, 0] <= DARK) & (batch.labels == UNLABELLED)
     bright = (batch.images[:, 0] > DARK) & (batch.labels == UNLABELLED)
-    photograph = replace(site, task=replace(site.task, dark=DARK))
-    wanted = gradient_of_logits(site.net, lambda: method.loss(photograph, batch)).abs().sum(1)
+    photograph = replace(batch, view=batch.images[:, 0] > DARK)
+    wanted = gradient_of_logits(site.net, lambda: method.loss(site, photograph)).abs().sum(1)
     assert not wanted[dark].any()
     assert wanted[bright].all()
     everywhere = gradient_of_logits(site.net, lambda: method.loss(site, batch)).abs().sum(1)
@@ -51,7 +51,7 @@ def test_tree_energy_is_taken_over_unlabelled_pixels_in_view(federation):
         "method.weak.tree=1.0",
         "method.weak.tree_alike=5.0",
     )
-    photograph = replace(site, task=replace(site.task, dark=DARK))
+    photograph = replace(batch, view=batch.images[:, 0] > DARK)
     site.net.eval()
     weak = site.training.weak.changed({"tree": 0.0})
     training = site.training.model_copy(update={"weak": weak})
@@ -61,5 +61,5 @@ def test_tree_energy_is_taken_over_unlabelled_pixels_in_view(federation):
     guides = site.net.guide(batch.images, seen.maps)
     maps = [in_mean_steps(each) for each in (batch.images, *guides)]
     energy = tree_energy(seen.logits.softmax(1), maps[0], maps[1:], unlabelled, 5.0, 5.0)
-    torch.testing.assert_close(method.loss(photograph, batch), without + energy)
+    torch.testing.assert_close(method.loss(site, photograph), without + energy)
     assert not torch.isclose(method.loss(site, batch), without + energy)

@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 
 from polyclinic.networks.fcn import FCN
 from polyclinic.networks.pretrained import PretrainedError, load_pretrained
-from polyclinic.networks.pvt_fpn import PVTFPN
+from polyclinic.networks.pvt import PVTFPN
 from polyclinic.networks.resnet_fpn import ResNetFPN
 from polyclinic.networks.unet import UNet
 from tests.networks.plain_pvt import random_checkpoint

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from polyclinic.networks.parts import everything, part
-from polyclinic.networks.pvt import PVT, DropPath
-from polyclinic.networks.pvt_fpn import PVTFPN
+from polyclinic.networks.pvt import PVT, PVTFPN, DropPath
 from tests.networks.plain_pvt import plain_features, random_checkpoint
 
 

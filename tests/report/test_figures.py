@@ -3,10 +3,15 @@ import math
 import numpy as np
 import pytest
 
-from polyclinic.report.figures.curves import _losses, loss_figure, site_figure, validation_figure
+from polyclinic.report.figures.curves import (
+    _losses,
+    loss_figure,
+    site_figure,
+    traffic_figure,
+    validation_figure,
+)
 from polyclinic.report.figures.distributions import distribution_figure
 from polyclinic.report.figures.style import style
-from polyclinic.report.figures.traffic import traffic_figure
 from polyclinic.report.reading import read_runs
 from polyclinic.runs import RoundLine
 from tests.report.invented import SITES, write_run

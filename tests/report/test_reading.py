@@ -3,7 +3,7 @@ import shutil
 import numpy as np
 import pytest
 
-from polyclinic.report.likeness import same_settings, warnings
+from polyclinic.report.overview import same_settings, warnings
 from polyclinic.report.reading import read_runs
 from polyclinic.runs import RunError, RunFolder, Score
 from tests.report.invented import SITES, write_run

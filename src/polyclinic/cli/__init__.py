@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -11,27 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from polyclinic import __version__
 from polyclinic.cli import federation
 from polyclinic.cli.code import tables
 from polyclinic.cli.contract import check_method
 from polyclinic.cli.deploy import app as deploy_app
+from polyclinic.cli.evaluate import compare_models, evaluate
+from polyclinic.cli.export import export
+from polyclinic.cli.predict import predict
 from polyclinic.cli.unseen import unseen
+from polyclinic.engine.environment import prepare_environment
 
 if TYPE_CHECKING:
     from polyclinic.data.tasks import Task
 
 # torch and matplotlib take seconds to import, so each command imports what it needs.
 
-ENVIRONMENT = {
-    # oneDNN takes instructions for granted that some virtual machines lack, and dies of them.
-    "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
-    # Threads that wait spin shortly, then sleep: spinning long slows a busy machine down
-    # twentyfold, not at all slows a quiet one by a third.
-    "GOMP_SPINCOUNT": "10000",
-}
-
 app = typer.Typer(
-    help="Personalized federated medical image segmentation.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -44,6 +39,27 @@ app.command()(federation.server)
 app.command()(federation.site)
 app.command()(unseen)
 app.command()(check_method)
+app.command()(export)
+app.command()(predict)
+app.command()(evaluate)
+app.command()(compare_models)
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"polyclinic {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_tell_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Personalized federated medical image segmentation."""
+
 
 StudyFile = Annotated[Path, typer.Argument(help="The TOML file of the study.")]
 Overrides = Annotated[
@@ -59,7 +75,7 @@ Runs = Annotated[
 
 def main() -> None:
     """Run the command line; mistakes of the user become a message, not a traceback."""
-    os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
+    prepare_environment()
     try:
         app()
     except ValueError as error:
@@ -77,27 +93,20 @@ def run(
     runs: Runs = Path("runs"),
 ) -> None:
     """Run every method of a study with every seed, then write the report."""
-    from polyclinic.cli.display import watching
+    from polyclinic.api.running import do_runs
     from polyclinic.cli.terminal_tables import show_summary
     from polyclinic.config import load_study
-    from polyclinic.engine.local import LocalEngine
-    from polyclinic.engine.study import run_study
     from polyclinic.report import write_report
-    from polyclinic.runs import SPLITS, slug
+    from polyclinic.runs import slug
 
-    if resume and fresh:
-        raise ValueError("--resume keeps earlier runs and --fresh removes them: give one of them")
     settings = load_study(study, overrides, tables())
     try:
-        with watching(settings) as watch:
-            engine = LocalEngine(runs / SPLITS)
-            done = run_study(settings, runs, engine, resume=resume, fresh=fresh, watch=watch)
+        paths = do_runs(settings, runs, resume=resume, fresh=fresh)
     except KeyboardInterrupt:
         again = [each for each in sys.argv[1:] if each not in ("--fresh", "--resume")]
         command = shlex.join(["polyclinic", *again, "--resume"])
         typer.echo(f"\nstopped; finished rounds are kept: {command}", err=True)
         sys.exit(130)
-    paths = [each.folder.path for each in done]
     page = write_report(paths, runs / slug(settings.name))
     show_summary(paths)
     typer.echo(f"report: {page}")
@@ -161,7 +170,7 @@ def weaken(
     """Make weak labels from a site's masks, and a contact sheet of them."""
     from rich.progress import Progress
 
-    from polyclinic.cli.terminal_tables import CONSOLE
+    from polyclinic.api.console import CONSOLE
     from polyclinic.data.formats.store import FOLDER as VOLUMES
     from polyclinic.data.weakening import weaken_site
 

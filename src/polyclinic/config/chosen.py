@@ -7,6 +7,7 @@ from typing import Any
 
 from polyclinic.config.section import Section
 from polyclinic.config.tables import Origin
+from polyclinic.config.task import Task
 from polyclinic.config.weak_settings import WeakSettings
 
 
@@ -27,12 +28,14 @@ class Choice(Section):
 
 
 class TaskChoice(Choice):
-    """A task at the study's resolution."""
+    """A task with all that makes it, so that nothing else is needed to know it again."""
+
+    built: Task
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What of a task a study can set."""
-        return {"resolution": self.built.resolution}
+        """The task in the form of its file, without its name."""
+        return {name: value for name, value in self.built.settings.items() if name != "name"}
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from pydantic_core import PydanticCustomError
 
 from polyclinic.config.checking import check
 from polyclinic.config.data_settings import LabelKind
-from polyclinic.config.loading import read_toml
 from polyclinic.config.mistakes import ConfigError, Mistake
 from polyclinic.config.paths import make_absolute
+from polyclinic.config.reading import read_toml
 from polyclinic.config.section import (
     AtLeastOne,
     Count,
@@ -100,7 +100,7 @@ class Permissions(Section):
     cases: AtLeastOne = 5
     """The fewest training cases with which the site takes part."""
     message_megabytes: Positive = 500.0
-    """The largest message that may come or go."""
+    """The largest message that may come or go, in megabytes of 10⁶ bytes."""
 
 
 class PrivacySettings(Section):
@@ -126,7 +126,7 @@ class NodeFile(Section):
     device: Device = "auto"
     """`auto` is CUDA where there is one, else the CPU."""
     threads: Count = 0
-    """Threads of torch; 0 is all cores."""
+    """Threads of torch; 0 is what OMP_NUM_THREADS says, else all cores."""
     state: Path = Path("state")
     """Where private weights, memory and the ledger are kept."""
     server: ServerAddress

@@ -1,7 +1,5 @@
 """The contract: named checks, each a function of a trial that raises a Violation."""
 
-from __future__ import annotations
-
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The runs of a trial: the plain one, and those that differ from it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from polyclinic.engine.loop import Event, RoundDone

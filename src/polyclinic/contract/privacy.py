@@ -1,7 +1,5 @@
 """What may leave a site: exactly what a method shares, and by value nothing private."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """Runs that must end with the same bits, whatever happens on the way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """A small federation on which a method shows what it does; each run is done once and kept."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -34,8 +32,8 @@ from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Assignment, site_info
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.sites import Scored
-from polyclinic.engine.starting import first_server
 from polyclinic.engine.states import SiteState
+from polyclinic.engine.study import first_server
 from polyclinic.federation.method import Finish, Method
 from polyclinic.federation.server import Server
 from polyclinic.methods.calibration import IGC

@@ -1,7 +1,5 @@
 """Sites of a trial: like those of the local engine, but watched or made as different as allowed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar

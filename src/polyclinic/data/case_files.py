@@ -32,6 +32,7 @@ class CaseFiles:
     volume: str | None = None  # the name of the volume of which the case is a slice
     slices: Mapping[Path, Slice] = field(default_factory=dict)  # file → what of it is the case's
     spacing: tuple[float, float] | None = None  # of rows and columns as the image's file says
+    view: Path | None = None  # what the camera saw
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Part:
     split: str | None = None
     labels: Mapping[str, Path] = field(default_factory=dict)  # kind → folder
     nnunet: bool = False
+
+    @property
+    def views(self) -> Path:
+        """The folder of what the camera saw."""
+        return self.images.with_name("views")
 
 
 def parts_of(folder: Path) -> list[Part]:
@@ -91,7 +97,10 @@ def cases_of(
     for case in cases:
         if not (case.mask or case.labels):
             mistakes.add("has no mask and no label", _told(case, found))
-    return cases
+    views = _files(part.views, mistakes)
+    for name in sorted(views.keys() - {case.name for case in cases}):
+        mistakes.add(f"there is no image {name} to it", views[name])
+    return [replace(case, view=views.get(case.name)) for case in cases]
 
 
 def _slices(volume: KeptVolume, split: str | None, pictures: Pictures) -> Iterator[CaseFiles]:

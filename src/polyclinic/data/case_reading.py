@@ -1,4 +1,4 @@
-"""What a case's files hold, read and checked, and brought to a task's resolution."""
+"""What a case's files hold, read and checked, and brought to a task's square."""
 
 import os
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from polyclinic.data import box_files
 from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.errors import UnreadableError
+from polyclinic.data.preparing import Prepared, View, prepare
 from polyclinic.data.readers import Array, read_image, read_mask
-from polyclinic.data.tasks import Normalisation, Task
+from polyclinic.data.tasks import Task
 from polyclinic.masks import UNLABELLED, Mask
 
 Finding = tuple[Path, str]
@@ -22,13 +22,18 @@ Finding = tuple[Path, str]
 
 @dataclass
 class Content:
-    """One case's arrays at the size of its files, and their errors and warnings."""
+    """One case's arrays at the size of its files, and their errors and warnings.
+
+    What lies out of a `view` is unlabelled once the case is `prepared`.
+    """
 
     case: CaseFiles
     image: Array | None = None  # C×H×W
     mask: Mask | None = None
     labels: dict[str, Mask] = field(default_factory=dict)  # kind → H×W
-    size: tuple[int, int] = (0, 0)  # of the image in its file, also after resizing
+    view: View | None = None
+    size: tuple[int, int] = (0, 0)  # of the image in its file
+    prepared: Prepared | None = None  # the image in the square, where mask and labels are, too
     mistakes: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
 
@@ -36,24 +41,39 @@ class Content:
         """A fingerprint by which equal images are found, empty without an image."""
         return b"" if self.image is None else blake2b(self.image.data, digest_size=16).digest()
 
-    def resized(self, resolution: int) -> "Content":
-        """The same with image, mask and labels of `resolution` × `resolution` pixels."""
+    def in_view(self, mask: Mask) -> Mask:
+        """The mask or label, unlabelled where nothing was seen."""
+        if self.view is None or self.view.shape != mask.shape:  # which is a mistake already
+            return mask
+        return np.where(self.view, mask, np.uint8(UNLABELLED))
+
+    def in_square(self, task: Task) -> "Content":
+        """The same with image, mask and labels in the task's square."""
+        if self.image is None:
+            return self
+        fits = self.view is not None and self.view.shape == self.size
+        prepared = prepare(self.image, task, self.view if fits else None)
+
+        def there(mask: Mask) -> Mask:
+            return prepared.geometry.mask_there(self.in_view(mask))
+
         return replace(
             self,
-            image=None if self.image is None else resized_image(self.image, resolution),
-            mask=None if self.mask is None else resized_mask(self.mask, resolution),
-            labels={kind: resized_mask(mask, resolution) for kind, mask in self.labels.items()},
+            image=prepared.pixels,
+            mask=None if self.mask is None else there(self.mask),
+            labels={kind: there(label) for kind, label in self.labels.items()},
+            prepared=prepared,
         )
 
 
 def read_contents(
-    cases: Sequence[CaseFiles], task: Task, kinds: Sequence[str], resolution: int | None = None
+    cases: Sequence[CaseFiles], task: Task, kinds: Sequence[str], *, in_square: bool = False
 ) -> list[Content]:
-    """What `read_content` gives for each case, read side by side, resized where asked for."""
+    """What `read_content` gives for each case, read side by side, in the square if asked for."""
 
     def read(case: CaseFiles) -> Content:
         content = read_content(case, task, kinds)
-        return content.resized(resolution) if resolution else content
+        return content.in_square(task) if in_square else content
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return list(threads.map(read, cases))
@@ -70,6 +90,8 @@ def read_content(case: CaseFiles, task: Task, kinds: Sequence[str]) -> Content:
         content.size = content.image.shape[1], content.image.shape[2]
         if content.image.min() == content.image.max():
             content.warnings.append((case.image, "every pixel has the same value"))
+    if case.view:
+        content.view = _view(content, case.view)
     if case.mask:
         content.mask = _classes(content, case.mask, ("mask",), range(len(task.classes)), task)
     for kind in kinds:
@@ -93,6 +115,19 @@ def _label(content: Content, file: Path, kind: str, task: Task) -> Mask | None:
         return None
 
 
+def _view(content: Content, file: Path) -> View | None:
+    try:
+        seen = read_mask(file, ("view",)) > 0
+    except UnreadableError as error:
+        content.mistakes.append((file, str(error)))
+        return None
+    if content.image is not None and seen.shape != content.size:
+        content.mistakes.append((file, _other_size(seen, content)))
+    elif not seen.any():
+        content.mistakes.append((file, "shows nothing: every pixel is 0"))
+    return seen
+
+
 def _classes(
     content: Content, file: Path, keys: Sequence[str], allowed: Sequence[int], task: Task
 ) -> Mask | None:
@@ -101,10 +136,8 @@ def _classes(
     except UnreadableError as error:
         content.mistakes.append((file, str(error)))
         return None
-    if content.image is not None and mask.shape != content.image.shape[1:]:
-        rows, columns = mask.shape
-        high, wide = content.image.shape[1:]
-        content.mistakes.append((file, f"is {rows}×{columns} pixels, its image {high}×{wide}"))
+    if content.image is not None and mask.shape != content.size:
+        content.mistakes.append((file, _other_size(mask, content)))
     found = np.zeros(256, dtype=bool)
     found[mask] = True
     present = np.flatnonzero(found)
@@ -116,6 +149,11 @@ def _classes(
     return mask
 
 
+def _other_size(pixels: Array, content: Content) -> str:
+    (rows, columns), (high, wide) = pixels.shape, content.size
+    return f"is {rows}×{columns} pixels, its image {high}×{wide}"
+
+
 def _unknown_values(unknown: Sequence[int], allowed: Sequence[int], task: Task) -> str:
     classes = ", ".join(f"{number} {name}" for number, name in enumerate(task.classes))
     found = ", ".join(map(str, unknown[:5])) + (", …" if len(unknown) > 5 else "")
@@ -123,37 +161,3 @@ def _unknown_values(unknown: Sequence[int], allowed: Sequence[int], task: Task) 
         return f"has the value {found}; a label has {classes}, 255 unlabelled"
     hint = " (255 means unlabelled and belongs in labels/ only)" if UNLABELLED in unknown else ""
     return f"has the value {found}; a mask has {classes}{hint}"
-
-
-def resized_image(image: Array, resolution: int) -> Array:
-    """C×R×R, bilinear and antialiased, the very same array where the size is right already."""
-    if image.shape[1:] == (resolution, resolution):
-        return image
-    return np.stack([_resized(plane, resolution, Image.Resampling.BILINEAR) for plane in image])
-
-
-def resized_mask(mask: Mask, resolution: int) -> Mask:
-    """R×R, each pixel the nearest one's class."""
-    if mask.shape == (resolution, resolution):
-        return mask
-    return _resized(mask, resolution, Image.Resampling.NEAREST)
-
-
-def _resized(plane: Array, resolution: int, how: Image.Resampling) -> Array:
-    return np.asarray(Image.fromarray(plane).resize((resolution, resolution), how))
-
-
-def normalisation(images: Array, how: Normalisation) -> tuple[Array, Array]:
-    """Offset and scale (N float32) of N×C×H×W images, jointly over an image's channels.
-
-    "minmax" brings an image to 0…1, "standard" to mean 0 and deviation 1; a constant image to 0.
-    """
-    pixels = images.reshape(len(images), -1) if len(images) else np.zeros((0, 1))
-    if how == "minmax":
-        offset = pixels.min(axis=1).astype(np.float64)
-        scale = pixels.max(axis=1) - offset
-    else:
-        offset = pixels.mean(axis=1, dtype=np.float64)
-        scale = pixels.std(axis=1, dtype=np.float64)
-    scale = np.where(scale > 0, scale, 1.0)
-    return offset.astype(np.float32), scale.astype(np.float32)

@@ -13,8 +13,9 @@ from polyclinic.data.errors import DataError, Findings, listed
 from polyclinic.data.folder import SiteFolder, find_sites, read_site
 from polyclinic.data.labels import check_labels
 from polyclinic.data.site_files import SPLITS
+from polyclinic.data.site_task import check_task, own_task
 from polyclinic.data.splits import check_kept
-from polyclinic.data.tasks import TASKS, Task, task_called
+from polyclinic.data.tasks import TASKS, Task, as_at_site
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,13 @@ def check_folder(
 
 
 def _named_task(sites: Sequence[SiteFolder], tasks: Mapping[str, Task]) -> Task:
-    names = sorted({site.toml.task for site in sites if site.toml.task})
-    if len(names) == 1:
-        return task_called(names[0], tasks)
-    found = f"the sites name {', '.join(names)}" if names else "no site.toml names one"
-    raise DataError([f"say for which task to check ({', '.join(tasks)}): {found}"])
+    found = [task for site in sites if (task := own_task(site, tasks))]
+    if found and all(task == found[0] for task in found):
+        return found[0]
+    names = ", ".join(dict.fromkeys(task.name for task in found))
+    told = f"the sites name {names}" if found else "no site.toml names one"
+    known = f"{', '.join(tasks)}, or a file such as vessels.task.toml"
+    raise DataError([f"say for which task to check ({known}): {told}"])
 
 
 def _summary(
@@ -109,8 +112,11 @@ def _mistakes(
     given = {case.name: case.split for case in site.cases if case.split}
     complete = "val" in given.values()
     splits = given if complete else check_kept(site, mistakes) or given
-    if site.toml.task not in (None, task.name):
-        mistakes.add(f"is for the task {site.toml.task}, not {task.name}")
+    check_task(site, task, mistakes, "not")
+    wrong: list[str] = []
+    as_at_site(task, site.toml.preparation, wrong)
+    for text in wrong:
+        mistakes.add(text, site.folder / "site.toml")
     if site.toml.labels:
         check_labels(site, site.toml.labels, splits, mistakes)
     for content in contents:

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.folder import SiteFolder, find_sites, read_site
-from polyclinic.data.pictures import COLOURS, as_picture, draw_contours, draw_label
+from polyclinic.data.pictures import as_picture, colour_of, draw_contours, draw_label
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.tasks import Task
 
@@ -70,7 +70,8 @@ def _tile(content: Content, task: Task, *, tinted: bool) -> Image.Image:
     size = (max(1, round(wide * scale)), max(1, round(high * scale)))
     pixels = np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.LANCZOS))
     if content.mask is not None:
-        for (_, classes), colour in zip(task.regions.items(), COLOURS, strict=False):
+        for number, classes in enumerate(task.regions.values()):
+            colour = colour_of(number)
             pixels = draw_contours(pixels, np.isin(content.mask, classes), colour)
     tile = Image.new("RGB", (TILE, TILE), (225, 225, 225))
     tile.paste(Image.fromarray(pixels), ((TILE - size[0]) // 2, (TILE - size[1]) // 2))
@@ -97,7 +98,8 @@ def _write_legend(sheet: Image.Image, task: Task) -> None:
     left = GAP
     draw.text((left, GAP // 2), task.name, INK, font)
     left += int(draw.textlength(task.name, font)) + 2 * GAP
-    for name, colour in zip(task.regions, COLOURS, strict=False):
+    for number, name in enumerate(task.regions):
+        colour = colour_of(number)
         draw.rectangle((left, GAP // 2 + 2, left + GAP, GAP // 2 + 2 + GAP), colour, INK)
         draw.text((left + GAP + 5, GAP // 2), name, INK, font)
         left += int(draw.textlength(name, font)) + 3 * GAP

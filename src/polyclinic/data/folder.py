@@ -4,7 +4,8 @@ A site folder holds `images/`, `masks/` and/or `labels/<kind>/`, one file per ca
 name as file name, optionally `cases.csv` (case, patient, split) and `site.toml`. Folders divided
 into `train/images/`, `test/images/`, … with `weak/<kind>/` beside them are read just as well.
 Kinds of label that boxes make may have their boxes instead, as `<case>.csv`. A file of `images/`
-may also be a volume (NIfTI, or a DICOM series): then each of its slices is a case.
+may also be a volume (NIfTI, or a DICOM series): then each of its slices is a case. `views/` holds
+what the camera saw, where that is less than the image: 0 is out of view, anything else within.
 """
 
 from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ import torch
 
 from polyclinic import __version__
 from polyclinic.config import DataSettings, SiteSettings
-from polyclinic.data.case_reading import Content, normalisation, read_contents
+from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.cases import Cases, SiteData
 from polyclinic.data.errors import Findings, refuse
 from polyclinic.data.folder import SiteFolder, read_site
@@ -19,13 +19,15 @@ from polyclinic.data.formats.store import FOLDER as VOLUMES
 from polyclinic.data.formats.store import Store
 from polyclinic.data.labels import check_kind, check_labels, made_label
 from polyclinic.data.prepared import keep_site, kept_site
+from polyclinic.data.preparing import Prepared, View, prepare
 from polyclinic.data.readers import Array
 from polyclinic.data.site_files import SPLITS
+from polyclinic.data.site_task import check_task
 from polyclinic.data.sources import Source, sources_of
 from polyclinic.data.splits import Splits, splits_of
 from polyclinic.data.splitting import SplitRule
 from polyclinic.data.synthetic import draw_site
-from polyclinic.data.tasks import Task
+from polyclinic.data.tasks import Task, as_at_site
 from polyclinic.masks import UNLABELLED, Mask
 
 
@@ -63,7 +65,7 @@ def load_federation(
 class _Case:
     name: str
     patient: str
-    image: Array  # C×R×R
+    image: Prepared
     mask: Mask | None
     own: Mask | None = None  # its own label of the site's kind
     spacing: tuple[float, float] = (1.0, 1.0)
@@ -86,8 +88,18 @@ def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
     check_kind(kind, ("mask",), mistakes)
     if data.folds:
         mistakes.add("a synthetic site has a split of its own; set folds to 0")
+    own = as_at_site(task, source.preparation, mistakes.lines)
     drawn = draw_site(task.name, name, resolution=task.resolution, seed=data.seed, size=data.size)
-    cases = map(_Case, drawn.names, drawn.patients, drawn.images, drawn.masks)
+    if drawn.images.shape[1] != task.channels or drawn.masks.max() >= len(task.classes):
+        mistakes.add(
+            f"is drawn with {drawn.images.shape[1]} channels and {drawn.masks.max() + 1} classes, "
+            f"but the task {task.name} is changed to {task.channels} and {len(task.classes)}"
+        )
+    images = [prepare(image, own) for image in drawn.images]
+    masks = [
+        image.geometry.mask_there(mask) for image, mask in zip(images, drawn.masks, strict=True)
+    ]
+    cases = map(_Case, drawn.names, drawn.patients, images, masks)
     splits = Splits(dict(zip(drawn.names, drawn.splits, strict=True)))
     return _Loaded(name, kind, tuple(cases), splits, tuple(mistakes.lines), kind != "mask")
 
@@ -100,26 +112,29 @@ def _read(
     kind = source.kind or site.toml.labels or "mask"
     mistakes = Findings(site.name, folder)
     mistakes.lines += site.mistakes
-    if site.toml.task not in (None, task.name):
-        mistakes.add(f"is for the task {site.toml.task}, the study for {task.name}")
+    check_task(site, task, mistakes, "the study for")
     splits = Splits({})
     # With cases missing, what would be said about the split is only confusing.
     if not site.mistakes:
         rule = SplitRule(data.split, data.folds, data.fold, data.seed)
         splits = splits_of(site, rule, splits_folder, mistakes)
         check_labels(site, kind, splits.of, mistakes)
+    wrong: list[str] = []
+    own = as_at_site(task, {**site.toml.preparation, **source.preparation}, wrong)
+    for text in wrong:
+        mistakes.add(text, folder / "site.toml")
     keep = None
     if volumes and not mistakes.lines and any(case.volume for case in site.cases):
         how = repr((__version__, task, kind, data, source, sorted(splits.of.items())))
         keep = Store(site.name, folder, volumes).path(files_below(folder), how)
         if (keep / "about.json").is_file():
             return _Loaded(site.name, kind, (), splits, (), False, keep)
-    contents = read_contents(site.cases, task, (kind,), resolution=task.resolution)
+    contents = read_contents(site.cases, own, (kind,), in_square=True)
     _note(contents, kind, task, mistakes)
     cases = (
-        _case(content, content.image, kind, site, task)
+        _case(content, content.prepared, kind, site)
         for content in contents
-        if content.image is not None
+        if content.prepared is not None
     )
     made = kind not in ("mask", *site.kinds)
     return _Loaded(site.name, kind, tuple(cases), splits, tuple(mistakes.lines), made, keep)
@@ -135,12 +150,12 @@ def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings
             mistakes.add(f"no labelled pixel is left at {task.resolution}²", file)
 
 
-def _case(content: Content, image: Array, kind: str, site: SiteFolder, task: Task) -> _Case:
+def _case(content: Content, image: Prepared, kind: str, site: SiteFolder) -> _Case:
     spacing = (1.0, 1.0)
     said = content.case.spacing or site.toml.spacing
     if said:
-        (high, wide), (rows, columns) = content.size, said
-        spacing = (rows * high / task.resolution, columns * wide / task.resolution)
+        (high, wide), (rows, columns) = image.geometry.pixel, said
+        spacing = (rows * high, columns * wide)
     own = content.labels.get(kind)
     return _Case(content.case.name, content.case.patient, image, content.mask, own, spacing)
 
@@ -171,18 +186,36 @@ def _cases(cases: Sequence[_Case], site: _Loaded, task: Task, seed: int) -> Case
     unknown = np.full((side, side), UNLABELLED, dtype=np.uint8)
     masks = [unknown if case.mask is None else case.mask for case in cases]
     labels = [_label(case, mask, site, task, seed) for case, mask in zip(cases, masks, strict=True)]
-    images = _stacked([case.image for case in cases], (task.channels, side, side))
-    offset, scale = normalisation(images, task.normalisation)
+    images = _stacked([case.image.pixels for case in cases], (task.channels, side, side))
+    offset, scale = (
+        torch.from_numpy(_stacked(arrays, (task.channels,)).astype(np.float32))
+        for arrays in ([case.image.offset for case in cases], [case.image.scale for case in cases])
+    )
     return Cases(
         names=tuple(case.name for case in cases),
         patients=tuple(case.patient for case in cases),
         images=torch.from_numpy(images),
         labels=torch.from_numpy(_stacked(labels, (side, side))),
-        masks=torch.from_numpy(_stacked(masks, (side, side))),
-        offset=torch.from_numpy(offset),
-        scale=torch.from_numpy(scale),
+        masks=torch.from_numpy(_stacked([_scored(mask) for mask in masks], (side, side))),
+        offset=offset,
+        scale=scale,
         spacing=torch.tensor([case.spacing for case in cases], dtype=torch.float64).view(-1, 2),
+        views=_views([case.image.view for case in cases], side),
     )
+
+
+def _views(views: Sequence[View | None], side: int) -> torch.Tensor | None:
+    """N×R×R, or None where every case was seen all over."""
+    if all(view is None for view in views):
+        return None
+    seen = np.ones((side, side), dtype=np.bool_)
+    return torch.from_numpy(np.stack([seen if view is None else view for view in views]))
+
+
+def _scored(mask: Mask) -> Mask:
+    """The mask with background where nothing was seen: so is every prediction."""
+    unknown = mask == UNLABELLED
+    return mask if unknown.all() else np.where(unknown, np.uint8(0), mask)
 
 
 def _label(case: _Case, mask: Mask, site: _Loaded, task: Task, seed: int) -> Mask:

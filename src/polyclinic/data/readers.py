@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.formats.limits import MAX_PIXELS, check_file, check_size
@@ -30,13 +30,15 @@ def read_image(path: Path, channels: int, piece: Slice | None = None) -> Array:
 
     With a `piece`, the slice of a volume that was made of the file and is kept elsewhere.
     """
-    pixels = _kept(piece) if piece else _channels_last(_read(path, ("image",), colours=True))
+    # Of these a second or fourth channel is always transparency.
+    known = None if path.suffix.lower() in (".png", ".jpg", ".jpeg") else channels
+    pixels = _kept(piece) if piece else _channels_last(_read(path, ("image",), channels), known)
     if pixels.dtype not in (np.uint8, np.bool_):
         pixels = pixels.astype(np.float32)
         bad = pixels.size - np.count_nonzero(np.isfinite(pixels))
         if bad:
             raise UnreadableError(f"{bad} of its numbers are NaN or infinite")
-    pixels = _with_channels(pixels, channels).transpose(2, 0, 1)
+    pixels = with_channels(pixels, channels).transpose(2, 0, 1)
     return np.ascontiguousarray(pixels, dtype=np.uint8 if pixels.dtype == np.bool_ else None)
 
 
@@ -44,7 +46,7 @@ def read_mask(
     path: Path, keys: Sequence[str] = ("mask",), piece: Slice | None = None
 ) -> NDArray[np.uint8]:
     """H×W class numbers; of an HDF5 file the first of `keys` it has, else as for images."""
-    pixels = _kept(piece) if piece else _channels_last(_read(path, keys, colours=False))
+    pixels = _kept(piece) if piece else _channels_last(_read(path, keys))
     if not _is_grey(pixels):
         raise UnreadableError("has colours; a mask has one channel, of class numbers")
     values = pixels[:, :, 0]
@@ -72,13 +74,14 @@ def datasets(path: Path) -> tuple[str, ...]:
         return ()
 
 
-def _read(path: Path, keys: Sequence[str], *, colours: bool) -> Array:
+def _read(path: Path, keys: Sequence[str], channels: int = 0) -> Array:
+    """What a file holds: an image for so many channels, or a mask where that is 0."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise UnreadableError(f"is of no known type; known are {', '.join(SUFFIXES)}")
     check_file(path)
     try:
-        pixels = reader(path, keys, colours)
+        pixels = reader(path, keys, channels)
     except UnreadableError:
         raise
     except Exception as error:  # PIL, numpy and h5py raise anything for damaged files
@@ -88,21 +91,24 @@ def _read(path: Path, keys: Sequence[str], *, colours: bool) -> Array:
     return pixels
 
 
-def _read_picture(path: Path, _: Sequence[str], colours: bool) -> Array:
+def _read_picture(path: Path, _: Sequence[str], channels: int) -> Array:
     with Image.open(path, formats=PICTURES) as picture:
         check_size(picture.size, MAX_PIXELS)
-        if getattr(picture, "n_frames", 1) > 1:
+        frames = getattr(picture, "n_frames", 1)
+        if frames > 1 and (frames != channels or picture.format != "TIFF"):
             raise UnreadableError("holds several frames; one file holds one image")
         if picture.getexif().get(ORIENTATION, 1) != 1:
             raise UnreadableError("is stored turned (EXIF orientation); save it upright")
         lossy = picture.format != "PNG" and picture.info.get("compression", "jpeg") in LOSSY
-        if lossy and not colours:
+        if lossy and not channels:
             raise UnreadableError("is JPEG, which changes class numbers; save masks as PNG")
-        as_is = picture.mode in PLAIN_MODES or (picture.mode == "P" and not colours)
+        if frames > 1:
+            return np.stack([np.array(frame) for frame in ImageSequence.Iterator(picture)], axis=2)
+        as_is = picture.mode in PLAIN_MODES or (picture.mode == "P" and not channels)
         return np.array(picture if as_is else picture.convert("RGB"))
 
 
-def _read_npy(path: Path, _: Sequence[str], __: bool) -> Array:
+def _read_npy(path: Path, _: Sequence[str], __: int) -> Array:
     # Mapped first: a header may ask for more memory than there is, or than the file has.
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
@@ -112,7 +118,7 @@ def _read_npy(path: Path, _: Sequence[str], __: bool) -> Array:
     return np.array(array)
 
 
-def _read_hdf5(path: Path, keys: Sequence[str], _: bool) -> Array:
+def _read_hdf5(path: Path, keys: Sequence[str], _: int) -> Array:
     h5py = _h5py()
     with h5py.File(path) as file:
         key = next((key for key in keys if key in file), None)
@@ -133,7 +139,7 @@ def _h5py() -> Any:
     return needed("h5py")
 
 
-_READERS: dict[str, Callable[[Path, Sequence[str], bool], Array]] = {
+_READERS: dict[str, Callable[[Path, Sequence[str], int], Array]] = {
     ".png": _read_picture,
     ".jpg": _read_picture,
     ".jpeg": _read_picture,
@@ -146,26 +152,36 @@ _READERS: dict[str, Callable[[Path, Sequence[str], bool], Array]] = {
 SUFFIXES = tuple(_READERS)
 
 
-def _channels_last(array: Array) -> Array:
-    """H×W×1 or H×W×3 of H×W, H×W×C or C×H×W."""
+def _channels_last(array: Array, channels: int | None = None) -> Array:
+    """H×W×C of H×W, H×W×C or C×H×W: grey or RGB without transparency, or so many channels."""
     if array.ndim == 2:
         return array[:, :, None]
-    last = array.transpose(1, 2, 0) if array.ndim == 3 and array.shape[2] > 4 else array
-    if last.ndim != 3 or last.shape[2] > 4:
-        raise UnreadableError(f"has shape {array.shape}; one 2D image, grey or RGB, is needed")
-    opaque = {2: 1, 4: 3}.get(last.shape[2], last.shape[2])
-    return last[:, :, :opaque]
+    shape = array.shape
+    if array.ndim == 3 and shape[2] != channels and (shape[0] == channels or shape[2] > 4):
+        array = array.transpose(1, 2, 0)
+    if array.ndim == 3 and array.shape[2] == channels:
+        return array
+    if array.ndim != 3 or array.shape[2] > 4:
+        wanted = f"of {channels} channels" if channels else "grey or RGB"
+        raise UnreadableError(f"has shape {shape}; one 2D image, {wanted}, is needed")
+    opaque = {2: 1, 4: 3}.get(array.shape[2], array.shape[2])
+    return array[:, :, :opaque]
 
 
-def _with_channels(pixels: Array, channels: int) -> Array:
-    if pixels.shape[2] == channels:
+def with_channels(pixels: Array, channels: int) -> Array:
+    """H×W×C pixels with as many channels as are wanted: grey repeated, colours as luminance."""
+    found = pixels.shape[2]
+    if found == channels:
         return pixels
-    if channels == 3:
+    if channels == 3 and found == 1:
         return np.repeat(pixels, 3, axis=2)
-    if _is_grey(pixels):
+    if channels == 1 and _is_grey(pixels):
         return pixels[:, :, :1]
-    grey = (pixels @ LUMINANCE)[:, :, None]
-    return grey.round().astype(np.uint8) if pixels.dtype == np.uint8 else grey.astype(np.float32)
+    if channels == 1 and found == 3:
+        grey = (pixels @ LUMINANCE)[:, :, None]
+        eight = pixels.dtype == np.uint8
+        return grey.round().astype(np.uint8) if eight else grey.astype(np.float32)
+    raise UnreadableError(f"has {found} channels, the task {channels}")
 
 
 def _is_grey(pixels: Array) -> bool:

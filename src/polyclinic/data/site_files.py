@@ -3,17 +3,21 @@
 import csv
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from polyclinic.config.mistakes import did_you_mean
+from polyclinic.config.task import AT_A_SITE
 from polyclinic.data.errors import Findings, UnreadableError
 from polyclinic.data.formats.volume import AXES, Axis
 
 SPLITS = ("train", "val", "test")
 COLUMNS = ("case", "patient", "split")
-KEYS = ("name", "task", "labels", "spacing", "axis", "modality", "stored_window")
+KEYS = (
+    *("name", "task", "labels", "spacing", "axis", "modality", "stored_window"),
+    *AT_A_SITE,
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class SiteToml:
     task: str | None = None
     labels: str | None = None  # the kind of label the site trains on
     spacing: tuple[float, float] | None = None  # size of a pixel in the files, rows and columns
+    # What of the task is otherwise here: `fit`, `normalisation` and what belongs to it; unchecked.
+    preparation: dict[str, Any] = field(default_factory=dict)
     axis: Axis | None = None  # along which slices follow each other; None: as the format has it
     modality: str | None = None  # the only one that DICOM files may have
     stored_window: bool = False  # whether DICOM images are seen through their own window
@@ -93,7 +99,9 @@ def read_site_toml(path: Path) -> tuple[SiteToml, list[str]]:
         errors.append(f"spacing must be one or two numbers above 0, got {table['spacing']!r}")
     if errors:
         return SiteToml(), errors
-    return SiteToml(**{**table, "spacing": spacing if "spacing" in table else None}), []
+    preparation = {key: table.pop(key) for key in AT_A_SITE if key in table}
+    about = {**table, "spacing": spacing if "spacing" in table else None}
+    return SiteToml(**about, preparation=preparation), []
 
 
 def _word_errors(table: dict[str, Any]) -> Iterator[str]:
@@ -102,7 +110,7 @@ def _word_errors(table: dict[str, Any]) -> Iterator[str]:
             yield f'no key "{key}" (allowed: {", ".join(KEYS)}){did_you_mean(key, KEYS)}'
         elif key == "stored_window" and not isinstance(value, bool):
             yield f"{key} must be true or false, got {value!r}"
-        elif key not in ("spacing", "stored_window") and not isinstance(value, str):
+        elif key not in ("spacing", "stored_window", *AT_A_SITE) and not isinstance(value, str):
             yield f"{key} must be a word in quotes, got {value!r}"
         elif key == "axis" and value not in AXES:
             yield f'no axis "{value}" (allowed: {", ".join(AXES)}){did_you_mean(value, AXES)}'

@@ -1,8 +1,9 @@
 """Where the sites of a study come from: drawn, or read from a folder."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from polyclinic.config import DataSettings, SiteSettings
 from polyclinic.config.mistakes import did_you_mean
@@ -20,6 +21,7 @@ class Source:
     name: str | None
     folder: Path | None
     kind: str | None
+    preparation: Mapping[str, Any] = field(default_factory=dict)  # what the study says of it
 
 
 def sources_of(
@@ -41,7 +43,13 @@ def sources_of(
         ]
     )
     return [
-        Source(site.name, site.folder or common[site.name], labels or site.labels) for site in sites
+        Source(
+            site.name,
+            site.folder or common[site.name],
+            labels or site.labels,
+            site.preparation,
+        )
+        for site in sites
     ]
 
 

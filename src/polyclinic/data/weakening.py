@@ -14,7 +14,8 @@ from polyclinic.data.contact_sheet import contact_sheet
 from polyclinic.data.errors import DataError, Findings, listed, refuse
 from polyclinic.data.folder import SiteFolder, keep_salt, read_site
 from polyclinic.data.labels import made_label
-from polyclinic.data.tasks import TASKS, Task, task_called
+from polyclinic.data.site_task import own_task
+from polyclinic.data.tasks import TASKS, Task
 from polyclinic.masks import Mask
 from polyclinic.weak import KINDS
 
@@ -60,10 +61,11 @@ def weaken_site(
 
 
 def _named_task(site: SiteFolder, tasks: Mapping[str, Task]) -> Task:
-    if site.toml.task is None:
+    task = own_task(site, tasks)
+    if task is None:
         names = ", ".join(tasks)
         raise DataError([f"say for which task to make labels ({names}): no site.toml names one"])
-    return task_called(site.toml.task, tasks)
+    return task
 
 
 def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseFiles, Mask]]:
@@ -84,7 +86,11 @@ def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseF
     if site.cases and not os.access(site.folder, os.W_OK):
         mistakes.add("its folder must not be written to")
     refuse(mistakes.lines)
-    return [(content.case, content.mask) for content in contents if content.mask is not None]
+    return [
+        (content.case, content.in_view(content.mask))
+        for content in contents
+        if content.mask is not None
+    ]
 
 
 def _part(case: CaseFiles, site: SiteFolder) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -17,16 +16,16 @@ import torch.multiprocessing
 from polyclinic.config import Study
 from polyclinic.data.cases import SiteData, pool, with_masks
 from polyclinic.data.load import load_federation
-from polyclinic.engine.inspection import look_inside
+from polyclinic.engine.devices import device_of, threads_of
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.parents import end_with_parent
-from polyclinic.engine.pictures import draw_pictures
+from polyclinic.engine.pictures import draw_pictures, look_inside
 from polyclinic.engine.process import prepare_process
-from polyclinic.engine.run import Assignment, Run, assignment_of, device_of, site_info
+from polyclinic.engine.run import Assignment, Run, assignment_of, site_info
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.sites import Reply, Scored
-from polyclinic.engine.starting import refuse_no_validation, refuse_unsuitable
 from polyclinic.engine.states import SiteState, StateFolder
+from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
@@ -48,6 +47,8 @@ class LocalEngine:
         for run in runs:
             if run.study.engine.name != "local":
                 raise RunError("the engine of this study is flower: polyclinic server runs it")
+            device_of(run.study.engine.device)
+        for run in runs:
             labels = run.choice.labels
             if labels not in self.data:
                 self.data[labels] = load_data(run.study, labels, splits_folder=self.splits_folder)
@@ -78,7 +79,7 @@ def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
 def local_sites(run: Run, data: Sequence[SiteData]) -> Iterator[LocalSites]:
     """The sites of one run with these cases, in this process or in a few workers."""
     settings = run.study.engine
-    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
+    threads = threads_of(settings.threads, settings.workers)
     prepare_process(threads)
     runner = SiteRunner(assign(run, data), device_of(settings.device))
     pictures = run.study.evaluation.pictures

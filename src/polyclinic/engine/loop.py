@@ -1,7 +1,5 @@
 """The one round loop: messages to the sites, replies combined, a checkpoint after every round."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence

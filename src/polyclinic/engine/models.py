@@ -1,7 +1,5 @@
 """The final models of a run: named weights and memory, and what they are models of."""
 
-from __future__ import annotations
-
 from polyclinic.engine.run import Assignment
 from polyclinic.engine.states import SiteState, tensors_of
 from polyclinic.engine.tensors import save_tensors

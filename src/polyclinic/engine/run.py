@@ -1,7 +1,5 @@
 """One run of a study: a method with a seed, its folder, and what all its machines agree on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
@@ -181,10 +179,3 @@ def site_info(data: SiteData, index: int = 0) -> SiteInfo:
     """What others may know of a site."""
     counts = (len(split) for split in (data.train, data.val, data.test))
     return SiteInfo(data.name, index, data.kind, *counts)
-
-
-def device_of(name: str) -> torch.device:
-    """The device that a setting means on this machine."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)

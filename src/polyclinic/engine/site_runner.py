@@ -1,7 +1,5 @@
 """The site's half of a stage: what happens when a message arrives, the same in every engine."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, replace
 from typing import NamedTuple

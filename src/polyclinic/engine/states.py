@@ -1,7 +1,5 @@
 """What sites keep between visits: a file for each site and round, never given to the server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

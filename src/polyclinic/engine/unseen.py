@@ -5,8 +5,6 @@ has one, and the shared weights with a private part that it trains on its own ca
 lie together only where the local engine ran.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from polyclinic.config import TrainingSettings
 from polyclinic.data.batches import batches, steps_per_epoch
 from polyclinic.data.cases import Batch, SiteData
-from polyclinic.data.field_of_view import in_view
 from polyclinic.data.tasks import Task
 from polyclinic.federation.message import Message
 from polyclinic.federation.optimizing import autocast, clip, learning_rate, optimizing
@@ -89,9 +88,8 @@ class Site:
         With the logits of a second branch it is the mean of both on the labels; `guides` are maps
         of the images' size, on which trees are built beside that of the image.
         """
-        return self.labelled_loss(logits, batch, second) + self.stand_ins(
-            logits, batch, second=second, guides=guides
-        )
+        labelled = self.labelled_loss(logits, batch, second)
+        return labelled + self.stand_ins(logits, batch, second=second, guides=guides)
 
     def labelled_loss(self, logits: Tensor, batch: Batch, second: Tensor | None = None) -> Tensor:
         """The loss of the labels alone; with a second branch the mean of both."""
@@ -110,8 +108,7 @@ class Site:
         """What `training.weak` has beside the labels; 0 where they are full masks."""
         if self.info.kind == "mask" or not self.training.weak.on:
             return logits.new_zeros(())
-        view = in_view(batch.images, self.task.dark)
-        seen = Seen(logits, batch.images, batch.labels, self.info.kind, view, guides, second)
+        seen = Seen(logits, batch.images, batch.labels, self.info.kind, batch.view, guides, second)
         return weak_terms(self.training.weak, seen)
 
     @property
@@ -183,6 +180,7 @@ class Site:
             rng=torch_generator(self.seed, self.info.name, self.round, self.stage, stream, "data"),
             augmentation=training.augmentation,
             fill=self.task.fill,
+            tile=self.task.tile,
             device=self.device,
         )
 

@@ -17,7 +17,6 @@ from pydantic import Field
 from torch import Tensor
 
 from polyclinic.data.cases import Batch
-from polyclinic.data.field_of_view import in_view
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, Stage
 from polyclinic.federation.server import Server
@@ -83,9 +82,8 @@ class ConsensusLabels(Method):
     def agreed_loss(self, decoders: list[Segmenter], site: Site, batch: Batch) -> Tensor:
         """The task's loss, and the Dice loss against the consensus."""
         label = consensus(decoders, batch, self.confidence)
-        view = in_view(batch.images, site.task.dark)
-        if view is not None:
-            label = label.masked_fill(~view, UNLABELLED)
+        if batch.view is not None:
+            label = label.masked_fill(~batch.view, UNLABELLED)
         logits, *second = branches(site.net, batch.images)
         loss = site.task_loss(logits, batch, second=second[0] if second else None)
         return loss + self.weight * soft_dice(logits.softmax(1), label)

@@ -28,8 +28,7 @@ from polyclinic.methods.site_contrast import swapped
 from polyclinic.networks.attention import Attention, ChannelWeights
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, parameters, under
-from polyclinic.networks.prompted_segmenter import Gate, PromptedSegmenter, PromptForm
-from polyclinic.networks.prompts import Prompts
+from polyclinic.networks.prompted_segmenter import Gate, PromptedSegmenter, PromptForm, Prompts
 from polyclinic.networks.two_branches import SECOND
 from polyclinic.networks.widening import deepest_side
 from polyclinic.runs import SiteInfo

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from polyclinic.networks.classic_unet import ClassicUNet
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.fcn import FCN
-from polyclinic.networks.pvt_fpn import PVTFPN
+from polyclinic.networks.pvt import PVTFPN
 from polyclinic.networks.res_unet import ResUNet
 from polyclinic.networks.resnet_fpn import ResNetFPN
 from polyclinic.networks.unet import UNet

@@ -1,7 +1,5 @@
 """Where a transformer looks: what the middle of an image attends to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Weights from a file: what fits by name and shape is taken up, and all else is told."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,15 +1,12 @@
 """ResNet under a feature pyramid: 13 million parameters at a depth of 18 and a width of 64."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from polyclinic.networks.blocks import Norm, Width
+from polyclinic.networks.blocks import Halving, Norm, Width
 from polyclinic.networks.fpn import FPNSegmenter
-from polyclinic.networks.projection import Halving
 
 LAYERS = range(1, 5)
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}  # of each layer, by depth

@@ -9,14 +9,24 @@ from polyclinic.report import words
 from polyclinic.report.costs import method_costs
 from polyclinic.report.diagnostics import diagnosed
 from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_terminal
-from polyclinic.report.figures.curves import loss_figure, site_figure, validation_figure
+from polyclinic.report.figures.curves import (
+    loss_figure,
+    site_figure,
+    traffic_figure,
+    validation_figure,
+)
 from polyclinic.report.figures.distributions import distribution_figure
 from polyclinic.report.figures.embeddings import embedding_figures
 from polyclinic.report.figures.relations import relations
 from polyclinic.report.figures.style import style
-from polyclinic.report.figures.traffic import traffic_figure
-from polyclinic.report.likeness import same_settings, warnings
-from polyclinic.report.overview import choice_sentence, facts, method_lines, winners
+from polyclinic.report.overview import (
+    choice_sentence,
+    facts,
+    method_lines,
+    same_settings,
+    warnings,
+    winners,
+)
 from polyclinic.report.pictures import attention_maps, picture_width, site_examples
 from polyclinic.report.reading import Comparison, read_runs
 from polyclinic.report.score_tables import Table, comparison_table

@@ -16,7 +16,8 @@ from polyclinic.weak.kind import Kind, Sparsity
 from polyclinic.weak.points import points
 from polyclinic.weak.regions import deepest
 from polyclinic.weak.scribbles import ragged_scribbles, scribbles
-from polyclinic.weak.style import TaskLike, present, style_of
+from polyclinic.weak.sizes import sized
+from polyclinic.weak.style import STYLES, TaskLike, present, style_of
 
 __all__ = ["KINDS", "Box", "Kind", "label_boxes", "sparsity_of", "weaken"]
 
@@ -43,11 +44,15 @@ def weaken(
 ) -> Mask:
     """The label of this kind that an annotator would have drawn instead of the mask.
 
-    Every class of the mask has a pixel in it. Labelled pixels agree with the mask; those of boxes
-    and of what is made from boxes agree with the box.
+    Of a task that nothing is known of, it is drawn in proportion to what the mask shows. Every
+    class of the mask has a pixel in it. Labelled pixels agree with the mask; those of boxes and of
+    what is made from boxes agree with the box.
     """
     mask = _checked(mask)
-    label = _kind(kind).draw(mask, rng, style_of(task))
+    style = style_of(task)
+    if not isinstance(task, str | None) and task.name not in STYLES:
+        style = sized(style, mask)
+    label = _kind(kind).draw(mask, rng, style)
     label[mask == UNLABELLED] = UNLABELLED
     numbers = present(mask)
     # Again, because the one pixel of a class may take the place of another's that boxes put there.

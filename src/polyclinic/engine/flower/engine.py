@@ -1,8 +1,5 @@
 """The engine across hospitals: the coordinator's side of every run, over any link to sites."""
 
-from __future__ import annotations
-
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -13,26 +10,25 @@ import torch
 
 from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.data.synthetic import federation
+from polyclinic.engine.devices import threads_of
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.link import Failure, Link
 from polyclinic.engine.flower.protocol import (
     GreetingRequest,
     GreetingResponse,
     check_about,
-    open_response,
     read_response,
     requesting,
 )
 from polyclinic.engine.flower.sites import FlowerSites
-from polyclinic.engine.flower.transport import Transport
+from polyclinic.engine.flower.transport import Failure, Link, Transport
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Run, assignment_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.starting import refuse_no_validation, refuse_unsuitable
+from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
 from polyclinic.networks.pretrained import fingerprint
 from polyclinic.runs import RunError, SiteInfo, slug
-from polyclinic.runs.texts import plain
+from polyclinic.runs.files import plain
 
 
 class FlowerEngine:
@@ -48,11 +44,11 @@ class FlowerEngine:
         link: Link,
         *,
         insecure: bool = False,
-        threads: int = os.cpu_count() or 1,
+        threads: int | None = None,
     ) -> None:
         introduction = _greeting(runs_of(study, Path())[0]) if insecure else None
         self.transport = Transport(link, study.engine, introduction)
-        self.threads = threads
+        self.threads = threads_of(threads or 0)
         self.present: dict[str, list[SiteInfo]] = {}  # by the title of a method
 
     def prepare(self, runs: Sequence[Run]) -> None:
@@ -149,7 +145,7 @@ def _greeting(run: Run) -> bytes:
 
 
 def _greeted(site: str, reply: bytes | Failure, packages: Mapping[str, str]) -> GreetingResponse:
-    response = read_response(GreetingResponse, open_response(site, reply, most=0))
+    response, _ = read_response(GreetingResponse, site, reply, most=0)
     theirs = {"Polyclinic": response.version, **response.packages}
     for package, here in {"Polyclinic": version("polyclinic"), **packages}.items():
         if theirs.get(package) != here:

@@ -1,7 +1,5 @@
 """The events of a hosted study as lines of a file, so that another process can follow them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Sequence

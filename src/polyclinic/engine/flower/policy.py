@@ -1,7 +1,5 @@
 """A site's policy: what it agrees to, what may leave, and how much it is blurred before."""
 
-from __future__ import annotations
-
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -46,7 +44,7 @@ class Policy:
     @property
     def largest(self) -> int:
         """The most bytes of a message."""
-        return int(self.allow.message_megabytes * 2**20)
+        return int(self.allow.message_megabytes * 1e6)
 
     def weights(self, wanted: str) -> Path:
         """The file here with the fingerprint that a study starts from."""
@@ -96,7 +94,7 @@ class Policy:
             if name != SPECTRUM and not _fits(name, self.allow.extras)
         ]
         if message.nbytes > self.largest:
-            megabytes = message.nbytes / 2**20
+            megabytes = message.nbytes / 1e6
             refused.append(
                 f"a message of {megabytes:.0f} MB is larger than the "
                 f"{self.allow.message_megabytes:g} MB allowed"

@@ -1,7 +1,5 @@
 """Programs that are kept running for as long as this process lives, and not longer."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import time

@@ -19,13 +19,13 @@ from torch import Tensor
 
 from polyclinic.data.errors import listed
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.link import Failure
+from polyclinic.engine.flower.transport import Failure
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED
 from polyclinic.federation.weights import Weights
 from polyclinic.runs import SiteInfo, Split
-from polyclinic.runs.texts import plain
+from polyclinic.runs.files import plain
 
 NO_STATE = -1  # before a site's first visit
 MOST = 10**9  # of anything that a site counts: cases, images, steps, seconds
@@ -124,13 +124,10 @@ def read_request(payload: Payload) -> Request:
     return _checked(_REQUEST, payload.header.get("request"), "request")
 
 
-def read_response(kind: type[Response], payload: Payload) -> Response:
-    """The response in a payload; PayloadError where it is not of this kind."""
-    return _checked(TypeAdapter(kind), payload.header.get("response"), "response")
-
-
-def open_response(site: str, reply: bytes | Failure, most: float = math.inf) -> Payload:
-    """The payload of a site that did what it was asked; PayloadError says why not."""
+def read_response(
+    kind: type[Response], site: str, reply: bytes | Failure, most: float
+) -> tuple[Response, Payload]:
+    """The response of a site that did what it was asked, in its payload; PayloadError if not."""
     if isinstance(reply, Failure):
         raise PayloadError(reply.reason)
     try:
@@ -142,7 +139,8 @@ def open_response(site: str, reply: bytes | Failure, most: float = math.inf) -> 
         raise PayloadError(plain(f"it answered under another name: {str(said)[:50]!r}"))
     if "refused" in payload.header:
         raise PayloadError(plain(f"it refused: {payload.header['refused']}"))
-    return payload
+    response = _checked(TypeAdapter(kind), payload.header.get("response"), "response")
+    return response, payload
 
 
 def check_about(site: str, about: SiteInfo) -> None:

@@ -1,7 +1,5 @@
 """The app that the SuperLink starts at the coordinator: it hosts one study."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from polyclinic.catalog import installed
 from polyclinic.config import load_study
 from polyclinic.engine.flower.engine import FlowerEngine, events_file
 from polyclinic.engine.flower.event_log import EventLog
-from polyclinic.engine.flower.link import Link
+from polyclinic.engine.flower.transport import Link
 from polyclinic.engine.parents import end_with
 from polyclinic.engine.study import run_study
 

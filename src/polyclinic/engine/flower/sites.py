@@ -1,7 +1,5 @@
 """The sites of a run across hospitals, asked over the transport; every response is checked."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +8,6 @@ from typing import Any
 
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.link import Failure
 from polyclinic.engine.flower.protocol import (
     NO_STATE,
     ScoreRequest,
@@ -21,11 +18,10 @@ from polyclinic.engine.flower.protocol import (
     check_disclosure,
     check_message,
     conflicts,
-    open_response,
     read_response,
     requesting,
 )
-from polyclinic.engine.flower.transport import Transport
+from polyclinic.engine.flower.transport import Failure, Transport
 from polyclinic.engine.flower.versions import Versions
 from polyclinic.engine.flower.wire import Payload, pack, unpack
 from polyclinic.engine.reply_store import ReplyStore
@@ -69,7 +65,12 @@ class FlowerSites:
         version = self._version(stage, number)
         payloads, sizes = {}, {}
         for site, message in messages.items():
-            request = self._stage_request(stage, site, number, since, version)
+            request = StageRequest(
+                **self._common(site, number, since),
+                stage=stage.name,
+                writes=version,
+                encoding=self.transport.settings.encoding,
+            )
             payload = self._payload(request, message)
             payloads[site], sizes[site] = payload.to_bytes(), payload.nbytes
         held: dict[str, Reply] = {}
@@ -120,13 +121,6 @@ class FlowerSites:
     def keep(self, last: int) -> None:
         """Nothing is kept here: a site's final model is a file at the site."""
 
-    def _stage_request(
-        self, stage: Stage, site: str, number: int, since: int, version: int
-    ) -> StageRequest:
-        common = self._common(site, number, since)
-        encoding = self.transport.settings.encoding
-        return StageRequest(**common, stage=stage.name, writes=version, encoding=encoding)
-
     def _common(self, site: str, number: int, since: int) -> dict[str, Any]:
         versions = {self.versions.before(site, each) for each in (*self.needed, since)}
         return {
@@ -160,8 +154,7 @@ class FlowerSites:
     ) -> Reply:
         """The site's reply with its line; without a message where it cannot be used."""
         try:
-            payload = open_response(site, response, self.largest)
-            worked = read_response(StageResponse, payload)
+            worked, payload = read_response(StageResponse, site, response, self.largest)
             if (worked.number, worked.stage) != (number, stage.name):
                 raise PayloadError(f"it answered for round {worked.number}, another stage")
             message = unpack(payload, sent.weights)
@@ -191,7 +184,7 @@ class FlowerSites:
 
     def _scored(self, site: str, response: bytes | Failure, scoring: Scoring) -> Scored:
         try:
-            scores = read_response(ScoreResponse, open_response(site, response, self.largest))
+            scores, _ = read_response(ScoreResponse, site, response, self.largest)
             if (scores.number, scores.split) != (scoring.round, scoring.split):
                 raise PayloadError(f"it answered for round {scores.number}, split {scores.split}")
             regions = self.runner.assignment.task.regions

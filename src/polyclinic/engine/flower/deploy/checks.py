@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from polyclinic.config import Tables
 from polyclinic.config.node_file import NodeFile
+from polyclinic.config.printing import literal
 from polyclinic.data.tasks import Task
 from polyclinic.engine.flower.commands import release
 from polyclinic.engine.flower.deploy.certificates import names_of
@@ -112,18 +113,32 @@ def _version(package: str) -> str:
 
 
 def _same_task(published: Published, tables: Tables) -> tuple[Finding, Task | None]:
+    """The coordinator's task, if what is known here by its name means the same."""
     text = f"{published.task}: {', '.join(published.classes)}"
-    advice = "install the same Polyclinic, and the packages that the study needs"
+    advice = "install the same Polyclinic, or agree with the coordinator on one task"
     try:
-        task: Task = tables.task[published.task]
-    except KeyError:
-        return Finding("task", f"{text}; it is not known here", advice), None
+        known: Task | None = tables.task[published.task]
+    except (KeyError, ValueError):  # nothing of it here, or code that is not allowed
+        known = None
+    try:
+        task = Task(**published.definition) if published.definition else known
     except ValueError as error:
-        return Finding("task", f"{text}; it {error}", "agree to it in [allow] of node.toml"), None
-    if task.classes != published.classes:
-        own = f"here its classes are {', '.join(task.classes)}"
-        return Finding("task", f"{text}; {own}", advice), None
-    return Finding("task", text), task
+        return Finding("task", f"{text}; its definition is wrong: {error}", advice), None
+    if task is None:
+        return Finding("task", f"{text}; it is not known here", advice), None
+    unlike = known.unlike(task) if known else []
+    if task.name != published.task or task.classes != published.classes:
+        unlike.append("its definition is of another task")
+    if unlike:
+        return Finding("task", f"{text}; here {'; '.join(unlike)}", advice), None
+    prepared = [
+        f"{key} {literal(value)}"
+        for key, value in task.settings.items()
+        if known and value is not None and value != known.settings.get(key)
+    ]
+    otherwise = f"; prepared otherwise than usual: {', '.join(prepared)}" if prepared else ""
+    own = "" if known else "; defined by the coordinator"
+    return Finding("task", f"{text}{own}{otherwise}"), task
 
 
 def _known(site: NodeFile, published: Published) -> Iterator[Finding]:

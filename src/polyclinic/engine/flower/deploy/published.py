@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from polyclinic.config import Study
+from polyclinic.config.printing import plain
 from polyclinic.engine.flower.commands import release
 from polyclinic.engine.flower.policy import budgets_of
 from polyclinic.runs import write_atomic
@@ -23,6 +25,7 @@ class Published(BaseModel):
     study: str
     task: str
     classes: tuple[str, ...]
+    definition: dict[str, Any] | None = None  # the whole task, as in its file
     methods: tuple[str, ...]
     packages: dict[str, str] = {}  # whose code it needs beside Polyclinic, with versions
     budgets: dict[str, int]  # every setting called iterations or epochs
@@ -38,6 +41,7 @@ def facts_of(study: Study, fingerprints: Iterable[str]) -> Published:
         study=study.name,
         task=task.name,
         classes=task.classes,
+        definition=plain(task.settings),
         methods=tuple(dict.fromkeys(choice.name for choice in study.method)),
         packages=study.packages,
         budgets=budgets_of(study),
