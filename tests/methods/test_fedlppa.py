@@ -211,6 +211,8 @@ def test_modulating_prompts_move_how_much_is_foreground_and_joined_ones_hardly_d
         _, site, batch = a_site(federation, "fedlppa", f"method.prompts={form}")
         site.net.train()  # norm layers see one site's batches, as in training
         torch.manual_seed(3)
+        if site.net.modulation is not None:  # as after a few steps; it starts without an effect
+            torch.nn.init.normal_(site.net.modulation.layer.weight, std=0.05)
         site.net(batch.images).softmax(1)[:, 1].mean().backward()
         slopes[form] = float(site.net.prompts.sites.grad.norm())
     assert slopes["modulating"] > 5 * slopes["joined"]

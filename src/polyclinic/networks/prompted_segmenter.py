@@ -99,7 +99,7 @@ class Fusion(nn.Module):
 
 
 class Modulation(nn.Module):
-    """A factor and an offset for each channel before the head, from the prompts alone.
+    """A factor and an offset for each channel before the head, from the prompts; 1 and 0 at first.
 
     Behind the last norm layer: those before it take away whatever all images of a batch have in
     common, and all images of a site have its prompts in common.
@@ -108,6 +108,8 @@ class Modulation(nn.Module):
     def __init__(self, values: int, channels: int) -> None:
         super().__init__()
         self.layer = nn.Linear(values, 2 * channels)
+        nn.init.zeros_(self.layer.weight)
+        nn.init.zeros_(self.layer.bias)
 
     def forward(self, maps: Tensor, prompts: Tensor) -> Tensor:
         """Give the maps, each channel scaled and shifted."""
