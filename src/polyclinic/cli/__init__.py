@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from polyclinic import __version__
 from polyclinic.cli import federation
 from polyclinic.cli.code import tables
 from polyclinic.cli.contract import check_method
 from polyclinic.cli.deploy import app as deploy_app
 from polyclinic.cli.evaluate import compare_models, evaluate
+from polyclinic.cli.exchange import export_site, import_site
 from polyclinic.cli.export import export
 from polyclinic.cli.predict import predict
 from polyclinic.cli.unseen import unseen
-from polyclinic.engine.environment import prepare_environment
+from polyclinic.cli.version import options
+from polyclinic.environment import prepare_environment
 
 if TYPE_CHECKING:
     from polyclinic.data.tasks import Task
@@ -33,33 +34,19 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Look at and prepare the folders of sites.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+data_app.command("import")(import_site)
+data_app.command("export")(export_site)
 app.add_typer(deploy_app, name="deploy")
 app.add_typer(federation.ledger_app, name="ledger")
 app.command()(federation.server)
 app.command()(federation.site)
+app.callback()(options)
 app.command()(unseen)
 app.command()(check_method)
 app.command()(export)
 app.command()(predict)
 app.command()(evaluate)
 app.command()(compare_models)
-
-
-def _tell_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"polyclinic {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", help="Show the version.", callback=_tell_version, is_eager=True),
-    ] = False,
-) -> None:
-    """Personalized federated medical image segmentation."""
-
 
 StudyFile = Annotated[Path, typer.Argument(help="The TOML file of the study.")]
 Overrides = Annotated[
@@ -238,19 +225,6 @@ def split(
     rule = SplitRule(checked.split, checked.folds, seed=seed)
     for file in write_splits(folder, rule, runs / VOLUMES):
         typer.echo(str(file))
-
-
-@data_app.command("import")
-def import_(
-    source: Annotated[Path, typer.Argument(help="Folders of sites in a readable layout.")],
-    destination: Annotated[Path, typer.Argument(help="Where the site folders will stand.")],
-    task: Annotated[str, typer.Option("--task", help="The task they are for.")],
-) -> None:
-    """Copy sites from another layout into site folders."""
-    from polyclinic.data.importing import import_folder
-
-    for site in import_folder(source, destination, _task(task)):
-        typer.echo(str(site))
 
 
 def _task(name: str) -> Task:

@@ -34,7 +34,7 @@ def read_image(path: Path, channels: int, piece: Slice | None = None) -> Array:
     known = None if path.suffix.lower() in (".png", ".jpg", ".jpeg") else channels
     pixels = _kept(piece) if piece else _channels_last(_read(path, ("image",), channels), known)
     if pixels.dtype not in (np.uint8, np.bool_):
-        pixels = pixels.astype(np.float32)
+        pixels = pixels.astype(np.float32, copy=False)
         bad = pixels.size - np.count_nonzero(np.isfinite(pixels))
         if bad:
             raise UnreadableError(f"{bad} of its numbers are NaN or infinite")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from polyclinic.config.mistakes import did_you_mean
+from polyclinic.config.reading import parsed_toml
 from polyclinic.config.task import AT_A_SITE
 from polyclinic.data.errors import Findings, UnreadableError
 from polyclinic.data.formats.volume import AXES, Axis
@@ -90,8 +91,8 @@ def read_site_toml(path: Path) -> tuple[SiteToml, list[str]]:
     if not path.is_file():
         return SiteToml(), []
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = parsed_toml(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         return SiteToml(), [f"cannot be read: {error}"]
     spacing = _spacing(table.get("spacing", 1.0))
     errors = [*_word_errors(table)]

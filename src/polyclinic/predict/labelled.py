@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import read_content
 from polyclinic.data.errors import DataError
-from polyclinic.data.folder import CaseFiles, SiteFolder, read_site
+from polyclinic.data.folder import SiteFolder, read_site
+from polyclinic.data.preparing import View
 from polyclinic.data.readers import Array
 from polyclinic.data.tasks import Task
 from polyclinic.masks import Mask
@@ -21,6 +23,7 @@ class LabelledCase:
     image: Array  # C×H×W
     mask: Mask  # H×W
     spacing: tuple[float, float]
+    view: View | None = None  # what the camera saw, where a file says so
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,10 @@ class LabelledSite:
                 file, text = (content.mistakes or [(files.image, "has no mask")])[0]
                 place = file.relative_to(self.folder.folder)
                 raise DataError([f"site {self.name}, {place}: {text}"])
-            spacing = self.folder.toml.spacing or (1.0, 1.0)
-            yield LabelledCase(files.name, files.patient, content.image, content.mask, spacing)
+            spacing = files.spacing or self.folder.toml.spacing or (1.0, 1.0)
+            yield LabelledCase(
+                files.name, files.patient, content.image, content.mask, spacing, content.view
+            )
 
 
 def labelled_site(folder: Path, task: Task, split: str | None = None) -> LabelledSite:
