@@ -14,6 +14,7 @@ from polyclinic.config.reading import read_toml
 from polyclinic.config.study import Conditions, Study
 from polyclinic.config.tables import Tables, file_of
 from polyclinic.config.task_entry import SUFFIX, chosen_task
+from polyclinic.config.weak_settings import WeakSettings
 
 _CHOICES = ("task", "network", "method")
 
@@ -52,7 +53,8 @@ def read_study(
     reader = ChoiceReader(tables, mistakes)
     task = chosen_task(study.get("task"), tables, mistakes)
     network = reader.network(study.get("network"))
-    methods = reader.methods(study["method"])
+    weak = checked.training.weak if checked else WeakSettings()
+    methods = reader.methods(study["method"], weak)
     if task and network:
         fitting(task, network, mistakes)
     if mistakes or checked is None or task is None or network is None:

@@ -17,6 +17,7 @@ from polyclinic.config.section import (
     known_in,
     unique,
 )
+from polyclinic.config.weak_settings import WeakSettings
 
 
 class AugmentationSettings(Section):
@@ -86,6 +87,8 @@ class TrainingSettings(Section):
     """Keep the optimizer's state from one round to the next."""
     augmentation: AugmentationSettings = Field(default_factory=AugmentationSettings)
     """How training images are varied."""
+    weak: WeakSettings = Field(default_factory=WeakSettings)
+    """What stands in for missing labels where they are weak, whatever the method."""
     pretrain: Literal["none", "synthetic"] = "none"
     """`synthetic` trains the network on drawn images of the task before the first round."""
     pretrain_steps: AtLeastOne = 600

@@ -16,6 +16,7 @@ from polyclinic.config import (
     NetworkChoice,
     SiteSettings,
     TrainingSettings,
+    WeakSettings,
 )
 from polyclinic.config.callables import parameters
 from polyclinic.contract.plans import PLAIN, Plan, Violation
@@ -137,7 +138,12 @@ class Trial:
             network=NetworkChoice(name=network, built=Factory(make, settings)),
             task=TASKS[TASK].with_resolution(side),
             sites=infos,
-            training=TrainingSettings(batch=4, iterations=2, keep_optimizer=plan.keep_optimizer),
+            training=TrainingSettings(
+                batch=4,
+                iterations=2,
+                keep_optimizer=plan.keep_optimizer,
+                weak=WeakSettings(**self.method.weak_terms()),
+            ),
             loss=None,
             metrics={},
             rounds=plan.rounds,

@@ -226,13 +226,13 @@ class LocalWorker:
     ) -> Scored:
         """Scores of a site's model; the final ones come with pictures."""
         data, state = self.data[info.name], self._state(info, since)
-        rows, cases, predicted = self.runner.score(info, data, scoring, message, state)
+        rows, cases, predicted, notes = self.runner.score(info, data, scoring, message, state)
         if self.pictures and scoring.split == "test":
             task = self.runner.assignment.task
             draw_pictures(self.run, info.name, task, cases, predicted, rows)
             model_of = partial(self.states.load, since=since)
             look_inside(self.run, self.runner, info, cases, self.data, model_of)
-        return Scored.of(scoring, info.name, rows)
+        return Scored.of(scoring, info.name, rows, notes)
 
     def _state(self, info: SiteInfo, since: int) -> SiteState | None:
         try:

@@ -80,7 +80,7 @@ class IGC:
             maps = [method.predict(replace(site, net=each), batch.images) for each in models]
         guide = inconsistency(torch.stack(maps), self.inconsistency, relative=self.relative)
         logits = site.net(batch.images)
-        plain = site.supervised(logits, batch.labels)
+        plain = site.task_loss(logits, batch)
         return plain + self.weight * guided_entropy(logits.float().softmax(1), batch.labels, guide)
 
 

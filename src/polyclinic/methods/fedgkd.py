@@ -23,6 +23,7 @@ from polyclinic.federation.weights import Weights
 from polyclinic.losses.distillation import teaching
 from polyclinic.losses.supervised import segmentation_loss
 from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.two_branches import branches
 from polyclinic.runs import SiteInfo
 
 PAST, TEACHER = "past", "teacher"
@@ -84,8 +85,8 @@ class FedGKD(Method):
 
     def taught_loss(self, teachers: Teachers, site: Site, batch: Batch) -> Tensor:
         """The supervised loss and the distance to what the teachers say."""
-        logits = site.net(batch.images)
-        loss = site.supervised(logits, batch.labels)
+        logits, *second = branches(site.net, batch.images)
+        loss = site.task_loss(logits, batch, second=second[0] if second else None)
         for share, teacher in teachers:
             with torch.no_grad():
                 said = teacher(batch.images)

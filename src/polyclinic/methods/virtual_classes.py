@@ -79,7 +79,7 @@ class VirtualClasses(Method):
             real, virtual = cast(VirtualHead, site.net.head).both(maps)
         else:
             real = site.net.head(maps)
-        loss = self._weighted(site.supervised, real, batch.labels)
+        loss = self._weighted(site.supervised, real, batch.labels) + site.stand_ins(real, batch)
         if virtual is None:
             return loss
         return loss + self.virtual_weight * virtual_class_loss(virtual)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report import words
 from polyclinic.report.costs import method_costs
+from polyclinic.report.diagnostics import diagnosed
 from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_terminal
 from polyclinic.report.figures.curves import (
     loss_figure,
@@ -94,6 +95,7 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
         "losses": loss_figure(comparison),
         "site_curves": site_figure(comparison),
         "relations": relations(comparison),
+        "diagnosed": list(diagnosed(comparison)),
         "embeddings": embedding_figures(comparison),
         "attention": attention_maps(comparison),
         "distributions": _distributions(comparison),

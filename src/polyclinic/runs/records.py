@@ -94,6 +94,9 @@ class RoundLine(_Record):
     missed: Annotated[str, AfterValidator(plain)] = ""
 
 
+DIAGNOSED = "diagnostics"  # the name of tables with numbers about a method's parts
+
+
 class RoundTable(_Record):
     """A table that a method's server made in a round, such as how alike the sites are."""
 

@@ -29,7 +29,12 @@ TASK = "octa"
 SIDE = 32
 LARGER = {"feddp": ("task.resolution=64",)}  # at 32 attention has one place, queries no effect
 WEAK = dict.fromkeys(("fedicra", "fedlppa"), ("point", "scribble", "block", "mask"))  # of sites
-EVERY_TERM = {"fedlppa": ("method.crf=0.1",)}  # one that is off by default
+WEAK["fedprox"] = ("box-block", "scribble", "block")
+TERMS = {"crf": 0.1, "tree": 0.1, "box_tightness": 0.1, "pseudo_labels": 0.5}
+EVERY_TERM = {  # those that are off by default
+    "fedlppa": ("method.weak.crf=0.1",),
+    "fedprox": tuple(f"training.weak.{name}={weight}" for name, weight in TERMS.items()),
+}
 SETTINGS = (NEEDS, LARGER, EVERY_TERM)
 
 

@@ -150,7 +150,7 @@ class SiteService:
         run, info = self._run(request)
         state = self._state(run, request)
         scoring = Scoring(request.number, request.split, request.metrics)
-        rows, cases, predicted = run.runner.score(info, run.data, scoring, message, state)
+        rows, cases, predicted, notes = run.runner.score(info, run.data, scoring, message, state)
         if request.split == "test" and state is not None:
             title = run.study.method[0].title
             keep_model(run.folder, info.name, title, state, run.runner.assignment)
@@ -161,8 +161,10 @@ class SiteService:
         # A case's name may be a patient's number, so only its place among the cases leaves.
         aliases = {name: f"{request.split} {place}" for place, name in enumerate(cases.names, 1)}
         leaving = tuple((aliases[row.case], row.region, row.metric, row.value) for row in rows)
-        response = ScoreResponse(number=request.number, split=request.split, rows=leaving)
-        facts = {"round": request.number, "stage": f"score {request.split}"}
+        response = ScoreResponse(
+            number=request.number, split=request.split, rows=leaving, notes=notes
+        )
+        facts = {"round": request.number, "stage": f"score {request.split}", "notes": notes}
         return self._sent(_responding(response), request, facts)
 
     def _sent(self, payload: Payload, request: Request, facts: Mapping[str, Any]) -> Payload:
