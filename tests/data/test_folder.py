@@ -97,7 +97,8 @@ def test_every_mistake_of_a_site_is_found_at_once(tmp_path):
     (folder / "site.toml").write_text('tsak = "fundus"')
 
     assert set(read_site(folder).mistakes) == {
-        'site alpha, site.toml: no key "tsak" (allowed: name, task, labels, spacing); '
+        'site alpha, site.toml: no key "tsak" (allowed: name, task, labels, spacing, '
+        "annotates, values, colours, weak); "
         'did you mean "task"?',
         "site alpha, images/notes.txt: is of no known type; known are .png, .jpg, .jpeg, .tif, "
         ".tiff, .npy, .h5, .hdf5",
@@ -113,7 +114,7 @@ def test_every_mistake_of_a_site_is_found_at_once(tmp_path):
         (
             [("00", "a", ""), ("00.png", "b", "")],
             [
-                ", cases.csv: case 00.png has no image (cases are named without .png)",
+                ", cases.csv: no image for 00.png (cases are named without .png)",
                 ", images/01.png: is not listed in cases.csv",
             ],
         ),

@@ -78,3 +78,5 @@ class SiteSettings(Section):
     """The site's own folder, where it is not in the source."""
     labels: LabelKind | None = None
     """What the site trains on; by default what its site.toml says, else full masks."""
+    annotates: tuple[str, ...] = ()
+    """The classes and regions to take of its annotation, as if it had no others; by default all."""

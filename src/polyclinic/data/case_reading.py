@@ -1,6 +1,7 @@
 """What a case's files hold, read and checked, and brought to a task's resolution."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -11,13 +12,21 @@ import numpy as np
 from PIL import Image
 
 from polyclinic.data import box_files
+from polyclinic.data.coded_masks import decode
+from polyclinic.data.coding import Coding, SiteCoding, coding_of
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.folder import CaseFiles
-from polyclinic.data.readers import Array, read_image, read_mask
+from polyclinic.data.readers import Array, read_image
+from polyclinic.data.site_files import SiteToml
 from polyclinic.data.tasks import Normalisation, Task
 from polyclinic.masks import UNLABELLED, Mask
 
 Finding = tuple[Path, str]
+FILLED = ("box", "rotated-box")  # the kinds of label that leave no pixel out
+ALL_LABELLED = (
+    "labels every pixel, so what was not drawn will train as its value; save it as 255, or name "
+    'that value "unlabelled" in weak.values of site.toml (docs/data.md, Masks)'
+)
 
 
 @dataclass
@@ -31,6 +40,7 @@ class Content:
     size: tuple[int, int] = (0, 0)  # of the image in its file, also after resizing
     mistakes: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
+    seen: dict[str, Counter[str]] = field(default_factory=dict)  # kind → codes not understood
 
     def digest(self) -> bytes:
         """A fingerprint by which equal images are found, empty without an image."""
@@ -47,20 +57,30 @@ class Content:
 
 
 def read_contents(
-    cases: Sequence[CaseFiles], task: Task, kinds: Sequence[str], resolution: int | None = None
+    cases: Sequence[CaseFiles],
+    task: Task,
+    kinds: Sequence[str],
+    resolution: int | None = None,
+    coding: SiteCoding | None = None,
 ) -> list[Content]:
     """What `read_content` gives for each case, read side by side, resized where asked for."""
 
     def read(case: CaseFiles) -> Content:
-        content = read_content(case, task, kinds)
+        content = read_content(case, task, kinds, coding)
         return content.resized(resolution) if resolution else content
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return list(threads.map(read, cases))
 
 
-def read_content(case: CaseFiles, task: Task, kinds: Sequence[str]) -> Content:
-    """The image, the mask and the labels of these kinds as far as the case has them."""
+def read_content(
+    case: CaseFiles, task: Task, kinds: Sequence[str], coding: SiteCoding | None = None
+) -> Content:
+    """The image, the mask and the labels of these kinds as far as the case has them.
+
+    Without a coding masks and labels hold class numbers.
+    """
+    coding = coding or coding_of(SiteToml(), task)[0]
     content = Content(case)
     try:
         content.image = read_image(case.image, task.channels)
@@ -71,58 +91,49 @@ def read_content(case: CaseFiles, task: Task, kinds: Sequence[str]) -> Content:
         if content.image.min() == content.image.max():
             content.warnings.append((case.image, "every pixel has the same value"))
     if case.mask:
-        content.mask = _classes(content, case.mask, ("mask",), range(len(task.classes)), task)
+        content.mask = _classes(content, case.mask, "mask", coding.masks)
     for kind in kinds:
         if kind in case.labels:
-            label = _label(content, case.labels[kind], kind, task)
+            label = _label(content, case.labels[kind], kind, task, coding.labels)
             if label is not None:
                 content.labels[kind] = label
     return content
 
 
-def _label(content: Content, file: Path, kind: str, task: Task) -> Mask | None:
+def _label(content: Content, file: Path, kind: str, task: Task, coding: Coding) -> Mask | None:
     if file.suffix.lower() != box_files.SUFFIX:
-        allowed = (*range(len(task.classes)), UNLABELLED)
-        return _classes(content, file, (kind, "label"), allowed, task)
+        label = _classes(content, file, kind, coding)
+        if label is not None and kind not in FILLED and not (label == UNLABELLED).any():
+            content.warnings.append((file, ALL_LABELLED))
+        return label
     try:
         # Without an image, which is a mistake already, nothing is known of its size.
-        image = content.image is not None
-        return box_files.read_boxed_label(file, kind, content.size, task) if image else None
+        if content.image is None:
+            return None
+        return box_files.read_boxed_label(file, kind, content.size, task, coding.groups)
     except UnreadableError as error:
         content.mistakes.append((file, str(error)))
         return None
 
 
-def _classes(
-    content: Content, file: Path, keys: Sequence[str], allowed: Sequence[int], task: Task
-) -> Mask | None:
+def _classes(content: Content, file: Path, kind: str, coding: Coding) -> Mask | None:
+    label = kind != "mask"
+    keys = (kind, "label") if label else (kind,)
     try:
-        mask = read_mask(file, keys)
+        found = decode(file, keys, coding, label=label, image=content.image)
     except UnreadableError as error:
         content.mistakes.append((file, str(error)))
         return None
-    if content.image is not None and mask.shape != content.image.shape[1:]:
-        rows, columns = mask.shape
+    if content.image is not None and found.mask.shape != content.image.shape[1:]:
+        rows, columns = found.mask.shape
         high, wide = content.image.shape[1:]
         content.mistakes.append((file, f"is {rows}×{columns} pixels, its image {high}×{wide}"))
-    found = np.zeros(256, dtype=bool)
-    found[mask] = True
-    present = np.flatnonzero(found)
-    unknown = [int(value) for value in present if value not in allowed]
-    if unknown:
-        content.mistakes.append((file, _unknown_values(unknown, allowed, task)))
-    if present.tolist() == [UNLABELLED]:
+    if found.problem:
+        content.mistakes.append((file, found.problem))
+        content.seen[kind] = found.seen
+    elif (found.mask == UNLABELLED).all() and coding.certain:
         content.mistakes.append((file, "labels no pixel: all are 255"))
-    return mask
-
-
-def _unknown_values(unknown: Sequence[int], allowed: Sequence[int], task: Task) -> str:
-    classes = ", ".join(f"{number} {name}" for number, name in enumerate(task.classes))
-    found = ", ".join(map(str, unknown[:5])) + (", …" if len(unknown) > 5 else "")
-    if UNLABELLED in allowed:
-        return f"has the value {found}; a label has {classes}, 255 unlabelled"
-    hint = " (255 means unlabelled and belongs in labels/ only)" if UNLABELLED in unknown else ""
-    return f"has the value {found}; a mask has {classes}{hint}"
+    return found.mask
 
 
 def resized_image(image: Array, resolution: int) -> Array:

@@ -145,9 +145,10 @@ def _described(
 ) -> list[CaseFiles]:
     """The cases with patient and split from `cases.csv`."""
     images = {case.name for case in cases}
-    for name in rows:
-        if name not in images:
-            mistakes.add(f"case {name} has no image (cases are named without .png)", listing)
+    without = [name for name in rows if name not in images]
+    if without:
+        said = f"no image for {listed(without)} (cases are named without .png)"
+        mistakes.add(said, listing)
     for case in cases:
         if case.name not in rows:
             mistakes.add("is not listed in cases.csv", case.image)

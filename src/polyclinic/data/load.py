@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,11 @@ import torch
 from polyclinic.config import DataSettings, SiteSettings
 from polyclinic.data.case_reading import Content, normalisation, read_contents
 from polyclinic.data.cases import Cases, SiteData
+from polyclinic.data.coding import annotated, coding_of
 from polyclinic.data.errors import Findings, refuse
 from polyclinic.data.folder import SiteFolder, read_site
 from polyclinic.data.labels import check_kind, check_labels, made_label
+from polyclinic.data.proposals import note_contents
 from polyclinic.data.readers import Array
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.sources import Source, sources_of
@@ -21,7 +23,7 @@ from polyclinic.data.splits import Splits, splits_of
 from polyclinic.data.splitting import SplitRule
 from polyclinic.data.synthetic import draw_site
 from polyclinic.data.tasks import Task
-from polyclinic.masks import UNLABELLED, Mask
+from polyclinic.masks import UNLABELLED, Groups, Mask, group_names, merged
 
 
 def load_federation(
@@ -39,9 +41,7 @@ def load_federation(
     yet, and kept in `splits_folder`; the sites' folders are only read.
     """
     loaded = [
-        _read(source.folder, source, task, data, splits_folder)
-        if source.folder
-        else _draw(source, task, data)
+        _narrowed(_load(source, task, data, splits_folder), source.annotates, task)
         for source in sources_of(task, data, sites, labels)
     ]
     names = Counter(site.name for site in loaded)
@@ -72,6 +72,14 @@ class _Loaded:
     splits: Splits
     mistakes: tuple[str, ...]
     made: bool  # its labels are made from its masks, because it has none of this kind
+    label_groups: Groups = ()
+    mask_groups: Groups = ()
+
+
+def _load(source: Source, task: Task, data: DataSettings, splits_folder: Path | None) -> _Loaded:
+    if source.folder is None:
+        return _draw(source, task, data)
+    return _read(source.folder, source, task, data, splits_folder)
 
 
 def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
@@ -92,7 +100,7 @@ def _read(
     site = read_site(folder, source.name)
     kind = source.kind or site.toml.labels or "mask"
     mistakes = Findings(site.name, folder)
-    mistakes.lines += site.mistakes
+    mistakes.include(site.mistakes)
     if site.toml.task not in (None, task.name):
         mistakes.add(f"is for the task {site.toml.task}, the study for {task.name}")
     splits = Splits({})
@@ -101,21 +109,55 @@ def _read(
         rule = SplitRule(data.split, data.folds, data.fold, data.seed)
         splits = splits_of(site, rule, splits_folder, mistakes)
         check_labels(site, kind, splits.of, mistakes)
-    contents = read_contents(site.cases, task, (kind,), resolution=task.resolution)
+    coding, errors = coding_of(site.toml, task)
+    for text in errors:
+        mistakes.add(text, folder / "site.toml")
+    contents = read_contents(site.cases, task, (kind,), task.resolution, coding)
     _note(contents, kind, task, mistakes)
+    made = kind not in ("mask", *site.kinds)
+    own = coding.labels.groups if kind != "mask" and not made else coding.masks.groups
     cases = (
         _case(content, content.image, kind, site, task)
         for content in contents
         if content.image is not None
     )
-    made = kind not in ("mask", *site.kinds)
-    return _Loaded(site.name, kind, tuple(cases), splits, tuple(mistakes.lines), made)
+    lines = tuple(mistakes.lines)
+    groups = (own, coding.masks.groups)
+    return _Loaded(site.name, kind, tuple(cases), splits, lines, made, *groups)
+
+
+def _narrowed(site: _Loaded, names: tuple[str, ...], task: Task) -> _Loaded:
+    """The site with nothing annotated but the classes and regions that the study names."""
+    errors: list[str] = []
+    groups = annotated(names, task, errors)
+    told = {site.label_groups, site.mask_groups}
+    if any(groups[n] != groups[first] for own in told for n, first in enumerate(own) if groups):
+        tells = " · ".join(group_names(task.classes, site.mask_groups).values())
+        errors.append(f"annotates {', '.join(names)} in the study, but tells apart only {tells}")
+    pixels = [each for case in site.cases for each in (case.mask, case.own) if each is not None]
+    if (
+        groups
+        and pixels
+        and not any(merged(each, groups)[each != UNLABELLED].any() for each in pixels)
+    ):
+        errors.append(f"has no pixel of {', '.join(names)}, which it annotates in the study")
+    if not groups or errors:
+        lines = (f"site {site.name}: {text}" for text in errors)
+        return replace(site, mistakes=(*site.mistakes, *lines))
+    cases = [
+        replace(case, mask=_merged(case.mask, groups), own=_merged(case.own, groups))
+        for case in site.cases
+    ]
+    return replace(site, cases=tuple(cases), label_groups=groups, mask_groups=groups)
+
+
+def _merged(mask: Mask | None, groups: Groups) -> Mask | None:
+    return None if mask is None else merged(mask, groups)
 
 
 def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings) -> None:
+    note_contents(contents, task, mistakes)
     for content in contents:
-        for file, text in content.mistakes:
-            mistakes.add(text, file)
         label = content.labels.get(kind)
         if label is not None and not content.mistakes and (label == UNLABELLED).all():
             file = content.case.labels[kind]
@@ -139,6 +181,8 @@ def _site_data(site: _Loaded, task: Task, seed: int) -> SiteData:
     return SiteData(
         name=site.name,
         kind=site.kind,
+        groups=(site.label_groups,) if site.label_groups else (),
+        mask_groups=site.mask_groups,
         **{split: _cases(cases, site, task, seed) for split, cases in parts.items()},
     )
 

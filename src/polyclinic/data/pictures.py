@@ -15,6 +15,7 @@ Colour = tuple[int, int, int]
 TRUE: Colour = (0, 235, 70)
 PREDICTED: Colour = (255, 0, 210)
 COLOURS: tuple[Colour, ...] = (TRUE, PREDICTED, (0, 190, 255), (255, 220, 0))
+BACKGROUND: Colour = (40, 60, 255)  # of strokes that say so
 
 
 def as_picture(image: Array, side: int | None = None) -> Picture:
@@ -46,10 +47,10 @@ def draw_contours(
 
 
 def draw_label(picture: Picture, label: Mask, classes: int) -> Picture:
-    """The picture with the labelled pixels tinted by class, background dark."""
+    """The picture with the labelled pixels tinted by class, background blue."""
     drawn = picture.astype(np.float32)
     for number in range(classes):
-        colour = COLOURS[(number - 1) % len(COLOURS)] if number else (0, 0, 0)
+        colour = COLOURS[(number - 1) % len(COLOURS)] if number else BACKGROUND
         drawn[_resized(label == number, picture)] *= 0.4
         drawn[_resized(label == number, picture)] += 0.6 * np.array(colour)
     return drawn.round().astype(np.uint8)

@@ -13,13 +13,14 @@ from polyclinic.data.errors import UnreadableError
 
 Array = NDArray[Any]
 LUMINANCE = np.array([0.299, 0.587, 0.114])  # ITU-R 601, as PIL's own conversion
+LARGEST = 65535  # of the values in a mask
 ORIENTATION = 0x0112  # the EXIF tag, 1 = upright
 PLAIN_MODES = ("1", "L", "LA", "RGB", "RGBA", "I", "F", "I;16", "I;16L", "I;16B")
 
 
 def read_image(path: Path, channels: int) -> Array:
     """C×H×W, uint8 where the file has 8 bits a channel, else float32; transparency is dropped."""
-    pixels = _channels_last(_read(path, ("image",), colours=True))
+    pixels = opaque(_upright(_read(path, ("image",), colours=True)))
     if pixels.dtype not in (np.uint8, np.bool_):
         pixels = pixels.astype(np.float32)
         bad = pixels.size - np.count_nonzero(np.isfinite(pixels))
@@ -29,18 +30,34 @@ def read_image(path: Path, channels: int) -> Array:
     return np.ascontiguousarray(pixels, dtype=np.uint8 if pixels.dtype == np.bool_ else None)
 
 
-def read_mask(path: Path, keys: Sequence[str] = ("mask",)) -> NDArray[np.uint8]:
-    """H×W class numbers; of an HDF5 file the first of `keys` it has."""
-    pixels = _channels_last(_read(path, keys, colours=False))
-    if not _is_grey(pixels):
-        raise UnreadableError("has colours; a mask has one channel, of class numbers")
+def read_stored(path: Path, keys: Sequence[str], *, colours: bool) -> Array:
+    """H×W×C as the file has it, transparency too; of a palette its colours or its indices.
+
+    Of an HDF5 file it is the first of `keys` it has.
+    """
+    return _upright(_read(path, keys, colours=colours))
+
+
+def whole_numbers(pixels: Array) -> Array:
+    """The first channel of H×W×C as uint8 or uint16; an UnreadableError where it has others."""
     values = pixels[:, :, 0]
     if values.dtype == np.uint8:
         return np.ascontiguousarray(values)
-    whole = (values >= 0) & (values <= 255) & (values == np.floor(values))
+    whole = (values >= 0) & (values <= LARGEST) & (values == np.floor(values))
     if not whole.all():
-        raise UnreadableError(f"has the value {values[~whole][0]}; class numbers are whole, 0–255")
-    return np.ascontiguousarray(values, dtype=np.uint8)
+        wanted = f"a mask has whole numbers, 0–{LARGEST}"
+        raise UnreadableError(f"has the value {values[~whole][0]}; {wanted}")
+    return np.ascontiguousarray(values, dtype=np.uint16)
+
+
+def opaque(pixels: Array) -> Array:
+    """H×W×1 or H×W×3, without the channel of transparency."""
+    return pixels[:, :, : {2: 1, 4: 3}.get(pixels.shape[2], pixels.shape[2])]
+
+
+def is_grey(pixels: Array) -> bool:
+    """Whether all channels of H×W×C are equal."""
+    return pixels.shape[2] == 1 or bool((pixels == pixels[:, :, :1]).all())
 
 
 def datasets(path: Path) -> tuple[str, ...]:
@@ -77,7 +94,8 @@ def _read_picture(path: Path, _: Sequence[str], colours: bool) -> Array:
         if picture.getexif().get(ORIENTATION, 1) != 1:
             raise UnreadableError("is stored turned (EXIF orientation); save it upright")
         as_is = picture.mode in PLAIN_MODES or (picture.mode == "P" and not colours)
-        return np.array(picture if as_is else picture.convert("RGB"))
+        clear = "transparency" in picture.info
+        return np.array(picture if as_is else picture.convert("RGBA" if clear else "RGB"))
 
 
 def _read_npy(path: Path, _: Sequence[str], __: bool) -> Array:
@@ -109,15 +127,14 @@ _READERS: dict[str, Callable[[Path, Sequence[str], bool], Array]] = {
 SUFFIXES = tuple(_READERS)
 
 
-def _channels_last(array: Array) -> Array:
-    """H×W×1 or H×W×3 of H×W, H×W×C or C×H×W."""
+def _upright(array: Array) -> Array:
+    """H×W×C of H×W, H×W×C or C×H×W, with up to four channels."""
     if array.ndim == 2:
         return array[:, :, None]
     last = array.transpose(1, 2, 0) if array.ndim == 3 and array.shape[2] > 4 else array
     if last.ndim != 3 or last.shape[2] > 4:
         raise UnreadableError(f"has shape {array.shape}; one 2D image, grey or RGB, is needed")
-    opaque = {2: 1, 4: 3}.get(last.shape[2], last.shape[2])
-    return last[:, :, :opaque]
+    return last
 
 
 def _with_channels(pixels: Array, channels: int) -> Array:
@@ -125,11 +142,7 @@ def _with_channels(pixels: Array, channels: int) -> Array:
         return pixels
     if channels == 3:
         return np.repeat(pixels, 3, axis=2)
-    if _is_grey(pixels):
+    if is_grey(pixels):
         return pixels[:, :, :1]
     grey = (pixels @ LUMINANCE)[:, :, None]
     return grey.round().astype(np.uint8) if pixels.dtype == np.uint8 else grey.astype(np.float32)
-
-
-def _is_grey(pixels: Array) -> bool:
-    return pixels.shape[2] == 1 or bool((pixels == pixels[:, :, :1]).all())

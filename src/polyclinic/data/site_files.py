@@ -3,16 +3,18 @@
 import csv
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from polyclinic.config.mistakes import did_you_mean
+from polyclinic.data.code_tables import Codes, read_codes, read_names
 from polyclinic.data.errors import Findings, UnreadableError
 
 SPLITS = ("train", "val", "test")
 COLUMNS = ("case", "patient", "split")
-KEYS = ("name", "task", "labels", "spacing")
+WORDS = ("name", "task", "labels")
+KEYS = (*WORDS, "spacing", "annotates", "values", "colours", "weak")
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,9 @@ class SiteToml:
     task: str | None = None
     labels: str | None = None  # the kind of label the site trains on
     spacing: tuple[float, float] | None = None  # size of a pixel in the files, rows and columns
+    annotates: tuple[str, ...] = ()  # the classes and regions that it tells apart; empty: all
+    masks: Codes = field(default_factory=Codes)
+    weak: Codes = field(default_factory=Codes)  # of label files
 
 
 def read_cases(path: Path, mistakes: Findings) -> dict[str, CaseRow] | None:
@@ -83,20 +88,34 @@ def read_site_toml(path: Path) -> tuple[SiteToml, list[str]]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         return SiteToml(), [f"cannot be read: {error}"]
-    spacing = _spacing(table.get("spacing", 1.0))
     errors = [*_word_errors(table)]
+    spacing = _spacing(table.get("spacing", 1.0))
     if spacing is None:
         errors.append(f"spacing must be one or two numbers above 0, got {table['spacing']!r}")
+    annotates = read_names(table.get("annotates", ["all"]))
+    if not annotates or not isinstance(table.get("annotates", []), list):
+        errors.append(f"annotates must be a list of classes or regions, got {table['annotates']!r}")
+    masks, weak = read_codes(table, "", errors), Codes()
+    if isinstance(table.get("weak", {}), dict):
+        weak = read_codes(table.get("weak", {}), "weak.", errors)
+    else:
+        errors.append(f"weak must be a table with values or colours, got {table['weak']!r}")
     if errors:
         return SiteToml(), errors
-    return SiteToml(**{**table, "spacing": spacing if "spacing" in table else None}), []
+    return SiteToml(
+        **{key: table.get(key) for key in WORDS},
+        spacing=spacing if "spacing" in table else None,
+        annotates=annotates if "annotates" in table else (),
+        masks=masks,
+        weak=weak,
+    ), []
 
 
 def _word_errors(table: dict[str, Any]) -> Iterator[str]:
     for key, value in table.items():
         if key not in KEYS:
             yield f'no key "{key}" (allowed: {", ".join(KEYS)}){did_you_mean(key, KEYS)}'
-        elif key != "spacing" and not isinstance(value, str):
+        elif key in WORDS and not isinstance(value, str):
             yield f"{key} must be a word in quotes, got {value!r}"
     name = table.get("name", "site")
     # The name becomes part of file names in the run folder.

@@ -20,6 +20,7 @@ class Source:
     name: str | None
     folder: Path | None
     kind: str | None
+    annotates: tuple[str, ...] = ()  # what the study takes of its annotation; empty: all
 
 
 def sources_of(
@@ -41,7 +42,8 @@ def sources_of(
         ]
     )
     return [
-        Source(site.name, site.folder or common[site.name], labels or site.labels) for site in sites
+        Source(site.name, site.folder or common[site.name], labels or site.labels, site.annotates)
+        for site in sites
     ]
 
 

@@ -72,7 +72,7 @@ def write_splits(folder: Path, rule: SplitRule) -> list[Path]:
     errors: list[str] = []
     for site in map(read_site, find_sites(folder)):
         mistakes = Findings(site.name, site.folder)
-        mistakes.lines += site.mistakes
+        mistakes.include(site.mistakes)
         file = site.folder / rule.file_name
         if file.exists():
             mistakes.add("is there already; delete it to cut anew", file)
