@@ -42,6 +42,9 @@ class Cases:
         return self.images, self.labels, self.masks, self.offset, self.scale, self.spacing
 
 
+Regions = Mapping[str, tuple[int, ...]]
+
+
 @dataclass(frozen=True)
 class SiteData:
     """One site's cases by split, and the kind of label it trains on ("mask" = full masks).
@@ -57,9 +60,14 @@ class SiteData:
     groups: tuple[Groups, ...] = ()  # of the classes in labels; none where all are told apart
     mask_groups: Groups = ()  # of the classes in masks
 
-    def known(self, regions: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    def known(self, regions: Regions) -> dict[str, tuple[int, ...]]:
         """The regions that the site's masks show."""
         return known_regions(regions, self.mask_groups)
+
+    def scorable(self, split: str, regions: Regions) -> Cases:
+        """The cases of a split with a mask; none where masks show none of the regions."""
+        cases: Cases = getattr(self, split)
+        return with_masks(cases) if self.known(regions) else cases.select(())
 
 
 @dataclass(frozen=True)

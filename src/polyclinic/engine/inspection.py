@@ -15,7 +15,7 @@ from polyclinic.data.cases import Cases
 from polyclinic.data.pictures import draw_heat
 from polyclinic.federation.method import Method
 from polyclinic.federation.site import Site
-from polyclinic.masks import UNLABELLED
+from polyclinic.masks import UNLABELLED, Groups
 from polyclinic.runs import Embedded, Moment, RunFolder, SiteInfo, replacing
 from polyclinic.seeds import torch_generator
 
@@ -30,7 +30,8 @@ def embedded(moment: Moment, site: Site, cases: Cases) -> Embedded:
     """What the head sees at some pixels of the first cases; the same pixels at both moments."""
     site.net.eval()
     chosen = cases.select(range(min(CASES, len(cases))))
-    places = _places(chosen.masks, torch_generator(site.seed, site.info.name, "embeddings"))
+    rng = torch_generator(site.seed, site.info.name, "embeddings")
+    places = _places(chosen.masks, site.data.mask_groups, rng)
     maps = [site.net.embed(batch.images) for batch in in_order(chosen, batch=1, device=site.device)]
     height, width = chosen.masks.shape[1:]
     values = [
@@ -63,9 +64,13 @@ def draw_attention(
                 Image.fromarray(picture).save(unfinished, format="PNG")
 
 
-def _places(masks: Tensor, rng: torch.Generator) -> Tensor:
-    """Cases, rows and columns (P×3) of pixels, as many of each class as there can be."""
-    classes = [number for number in masks.unique().tolist() if number != UNLABELLED]
+def _places(masks: Tensor, groups: Groups, rng: torch.Generator) -> Tensor:
+    """Cases, rows and columns (P×3) of pixels, as many of each class as there can be.
+
+    Where masks do not tell classes apart, nobody knows which a pixel has.
+    """
+    unknown = {UNLABELLED, *(first for first in groups if groups.count(first) > 1)}
+    classes = [number for number in masks.unique().tolist() if number not in unknown]
     found = [torch.empty(0, 3, dtype=torch.long)]
     for number in classes:
         places = (masks == number).nonzero()

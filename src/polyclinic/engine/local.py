@@ -14,7 +14,7 @@ import torch
 import torch.multiprocessing
 
 from polyclinic.config import Study
-from polyclinic.data.cases import Cases, SiteData, pool, with_masks
+from polyclinic.data.cases import Cases, SiteData, pool
 from polyclinic.data.load import load_federation
 from polyclinic.engine.allocator import keep_freed_memory
 from polyclinic.engine.inspection import draw_attention, embedded
@@ -64,13 +64,16 @@ def load_data(study: Study, labels: str | None, *, splits_folder: Path | None) -
     data = load_federation(
         study.task.built, study.data, study.site, labels=labels, splits_folder=splits_folder
     )
-    refuse_no_validation(study, sum(len(with_masks(site.val)) for site in data))
+    regions = study.task.built.regions
+    scorable = sum(len(site.scorable("val", regions)) for site in data)
+    refuse_no_validation(study, scorable, sum(len(site.val) for site in data))
     return data
 
 
 def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
     """What all machines of a run agree on, where these are the cases of its sites."""
-    return assignment_of(run, [site_info(site, index) for index, site in enumerate(data)])
+    task = run.study.task.built
+    return assignment_of(run, [site_info(site, task, index) for index, site in enumerate(data)])
 
 
 @contextmanager
@@ -111,7 +114,7 @@ class LocalSites:
         if assignment.method.pools:
             together = pool(data)
             by_name = {POOLED: together, **by_name}
-            self.trained = (site_info(together),)
+            self.trained = (site_info(together, assignment.task),)
         self.states = StateFolder(folder.path / "checkpoint" / "sites")
         self.worker = LocalWorker(runner, by_name, folder, self.states, pictures)
         self.pool = None

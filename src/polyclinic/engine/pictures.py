@@ -1,4 +1,7 @@
-"""Pictures of a site's best, median and worst test case, with true and predicted contours."""
+"""Pictures of a site's best, median and worst test case, with true and predicted contours.
+
+Of a site whose cases cannot be scored, the first ones.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ from polyclinic.data.pictures import compared
 from polyclinic.data.tasks import Task
 from polyclinic.evaluation import METRICS
 from polyclinic.evaluation.scoring import ScoreRow
-from polyclinic.runs import RANKS, Rank, RunFolder, replacing
+from polyclinic.runs import Rank, RunFolder, replacing
 
 SIDE = 256  # pixels
+UNSCORED: Rank = "unscored"
 
 
 def draw_pictures(
@@ -28,7 +32,8 @@ def draw_pictures(
     rows: Sequence[ScoreRow],
 ) -> None:
     """Write the pictures of one site into the run folder."""
-    for rank, index in ranked(cases.names, rows).items():
+    places = [*ranked(cases.names, rows).items()]
+    for rank, index in places or [(UNSCORED, index) for index in range(len(cases))]:
         image, mask = cases.images[index].cpu().numpy(), cases.masks[index].cpu().numpy()
         picture = compared(image, mask, predicted[index], task, SIDE)
         with replacing(run.picture_path(site, rank, cases.names[index])) as unfinished:
@@ -36,12 +41,14 @@ def draw_pictures(
 
 
 def ranked(names: Sequence[str], rows: Sequence[ScoreRow]) -> dict[Rank, int]:
-    """The positions of the best, the median and the worst case by the first metric's mean."""
+    """The positions of the best, median and worst case by the first metric's mean, if any has one."""
+    if not rows:
+        return {}
     values = defaultdict(list)
     for row in rows:
         if row.metric == rows[0].metric:
             values[row.case].append(row.value)
-    sign = -1 if rows and METRICS[rows[0].metric].better == "higher" else 1
+    sign = -1 if METRICS[rows[0].metric].better == "higher" else 1
     order = sorted(range(len(names)), key=lambda index: sign * np.mean(values[names[index]]))
-    positions = (0, len(order) // 2, len(order) - 1)
-    return {rank: order[position] for rank, position in zip(RANKS, positions, strict=True) if order}
+    places: dict[Rank, int] = {"best": 0, "median": len(order) // 2, "worst": len(order) - 1}
+    return {rank: order[place] for rank, place in places.items()}

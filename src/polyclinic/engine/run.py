@@ -11,7 +11,9 @@ import torch
 
 from polyclinic.config import MethodChoice, Study
 from polyclinic.data.cases import SiteData
+from polyclinic.data.tasks import Task
 from polyclinic.engine.site_runner import Assignment
+from polyclinic.masks import group_names
 from polyclinic.runs import RunFolder, SiteInfo, run_path
 
 
@@ -56,10 +58,12 @@ def assignment_of(run: Run, sites: Sequence[SiteInfo]) -> Assignment:
     )
 
 
-def site_info(data: SiteData, index: int = 0) -> SiteInfo:
+def site_info(data: SiteData, task: Task, index: int = 0) -> SiteInfo:
     """What others may know of a site."""
-    counts = (len(split) for split in (data.train, data.val, data.test))
-    return SiteInfo(data.name, index, data.kind, *counts)
+    train, val, test = (len(split) for split in (data.train, data.val, data.test))
+    partly = data.mask_groups or (data.groups[0] if len(data.groups) == 1 else ())
+    names = group_names(task.classes, partly).values() if partly else ()
+    return SiteInfo(data.name, index, data.kind, train, val, test, " · ".join(names))
 
 
 def device_of(name: str) -> torch.device:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyclinic.config import NetworkChoice, TrainingSettings
-from polyclinic.data.cases import Cases, SiteData, with_masks
+from polyclinic.data.cases import Cases, SiteData
 from polyclinic.data.tasks import Task
 from polyclinic.engine.states import SiteState
 from polyclinic.evaluation import Metric
@@ -21,7 +21,7 @@ from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.federation.estimating import reestimating
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Finish, Method, Stage
-from polyclinic.federation.scoring import score
+from polyclinic.federation.scoring import class_maps, score
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights, flatten
 from polyclinic.losses import Loss
@@ -31,6 +31,8 @@ from polyclinic.networks.parts import Names, everything, statistics
 from polyclinic.networks.pretrained import load_pretrained
 from polyclinic.runs import SiteInfo
 from polyclinic.seeds import derive
+
+SHOWN = 3  # test cases without a mask whose prediction is drawn
 
 
 @dataclass(frozen=True)
@@ -186,15 +188,18 @@ class SiteRunner:
         """Score a site's model on a split; with a message it finalizes first. Nothing is kept.
 
         Gives a row for each case, region and metric, the cases that have a mask to score with, and
-        the classes predicted for them.
+        the classes predicted for them. Where no test case can be scored, a few are predicted.
         """
         stage = self.assignment.finalizing
         site = self._site(info, data, stage, message or Message(), state, number)
         if message is not None:
             stage.work(site)
-        cases = with_masks(getattr(data, split))
-        chosen = self.assignment.metrics
-        rows, predicted = score(self.assignment.method, site, cases, metrics, chosen)
+        method, chosen = self.assignment.method, self.assignment.metrics
+        cases = data.scorable(split, self.assignment.task.regions)
+        if split == "test" and not len(cases):
+            shown = data.test.select(range(min(SHOWN, len(data.test))))
+            return [], shown, class_maps(method, site, shown)
+        rows, predicted = score(method, site, cases, metrics, chosen)
         return rows, cases, predicted
 
     def opened(self, info: SiteInfo, data: SiteData, state: SiteState | None) -> Site:

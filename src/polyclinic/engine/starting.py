@@ -15,13 +15,18 @@ from polyclinic.networks.parts import EmptySelection, PartError, parameters
 from polyclinic.runs import RunError
 
 
-def refuse_no_validation(study: Study, cases: int) -> None:
+def refuse_no_validation(study: Study, cases: int, unscored: int) -> None:
     """Raise an error where the best round is wanted but no cases could tell it."""
     if study.evaluation.choose == "best" and not cases:
-        raise RunError(
+        needed = (
             "evaluation.choose = 'best' needs validation cases with masks, and no site has any; "
-            "give data.split a second share above 0, or choose = 'last'"
         )
+        if unscored:
+            raise RunError(
+                f"{needed}the split is fine, but what it has for validation ({unscored} cases) has "
+                "no mask of a scored region: add masks for some of them, or set choose = 'last'"
+            )
+        raise RunError(f"{needed}give data.split a second share above 0, or choose = 'last'")
 
 
 def refuse_unsuitable(assignments: Mapping[str, Assignment]) -> None:

@@ -21,6 +21,7 @@ from polyclinic.report.overview import (
     choice_sentence,
     facts,
     method_lines,
+    partial_sentence,
     region_title,
     winners,
 )
@@ -87,6 +88,7 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
         "winners": winners(tables),
         "method_lines": method_lines(comparison),
         "choice": choice_sentence(comparison),
+        "partial": partial_sentence(comparison),
         "tables": [(table, _downloads(table)) for table in tables],
         "validation": validation_figure(comparison),
         "losses": loss_figure(comparison),

@@ -134,7 +134,8 @@ def greet(run: Run, transport: Transport) -> list[SiteInfo]:
         lines = [f"  {name}: {reason}" for name, reason in refusals.items()]
         raise RunError("\n".join(["the study cannot begin, because of these sites:", *lines]))
     if not away:
-        refuse_no_validation(run.study, sum(each.scorable for each in present.values()))
+        scorable = sum(each.scorable for each in present.values())
+        refuse_no_validation(run.study, scorable, sum(each.about.val for each in present.values()))
     found = {name: response.about for name, response in present.items()} | away
     return [replace(found[name], index=index) for index, name in enumerate(names)]
 

@@ -14,7 +14,7 @@ import torch
 
 from polyclinic.config import SiteSettings, Study, Tables, load_study
 from polyclinic.config.node_file import NodeFile
-from polyclinic.data.cases import SiteData, with_masks
+from polyclinic.data.cases import SiteData
 from polyclinic.data.load import load_federation
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.ledger import Ledger
@@ -110,10 +110,10 @@ class SiteService:
 
     def _greet(self, request: GreetingRequest) -> Payload:
         data = self._data(request.study)
-        about = site_info(data)
+        about = site_info(data, self._study(request.study).task.built)
         run = self._open(request.study, (about,))
         self._check(run.study, len(data.train), run.runner)
-        scorable = len(with_masks(data.val))
+        scorable = len(data.scorable("val", run.study.task.built.regions))
         response = GreetingResponse(
             about=about,
             scorable=scorable,
