@@ -48,6 +48,10 @@ class Summary:
     warnings: tuple[str, ...]
 
 
+class NoTaskError(DataError):
+    """Nobody says for which task to check: no fault of the images."""
+
+
 def check_folder(
     folder: Path, task: Task | None = None, tasks: Mapping[str, Task] = TASKS
 ) -> Summary:
@@ -72,9 +76,12 @@ def check_folder(
 def _named_task(sites: Sequence[SiteFolder], tasks: Mapping[str, Task]) -> Task:
     names = sorted({site.toml.task for site in sites if site.toml.task})
     if len(names) == 1:
-        return task_called(names[0], tasks)
+        try:
+            return task_called(names[0], tasks)
+        except DataError as error:
+            raise NoTaskError([f"site.toml: {text}" for text in error.mistakes]) from error
     found = f"the sites name {', '.join(names)}" if names else "no site.toml names one"
-    raise DataError([f"say for which task to check ({', '.join(tasks)}): {found}"])
+    raise NoTaskError([f"say for which task to check ({', '.join(tasks)}): {found}"])
 
 
 def _summary(

@@ -60,6 +60,9 @@ def _about(site: SiteFolder, task: Task) -> str:
         "task": task.name,
         "labels": site.toml.labels,
         "spacing": spacing,
+        "annotates": list(site.toml.annotates),
+        **site.toml.masks.written(),
+        "weak": site.toml.weak.written(),
     }
     return tomli_w.dumps({key: value for key, value in known.items() if value})
 

@@ -16,6 +16,7 @@ import torch.multiprocessing
 from polyclinic.config import Study
 from polyclinic.data.cases import Cases, SiteData, pool
 from polyclinic.data.load import load_federation
+from polyclinic.data.sources import listed_sites
 from polyclinic.engine.allocator import keep_freed_memory
 from polyclinic.engine.inspection import draw_attention, embedded
 from polyclinic.engine.loop import Reply, Scored
@@ -61,11 +62,10 @@ class LocalEngine:
 
 def load_data(study: Study, labels: str | None, *, splits_folder: Path | None) -> list[SiteData]:
     """The sites' cases; with `labels` every site trains on these instead of its own kind."""
-    data = load_federation(
-        study.task.built, study.data, study.site, labels=labels, splits_folder=splits_folder
-    )
-    regions = study.task.built.regions
-    scorable = sum(len(site.scorable("val", regions)) for site in data)
+    task = study.task.built
+    sites = listed_sites(task, study.data, study.site)
+    data = load_federation(task, study.data, sites, labels=labels, splits_folder=splits_folder)
+    scorable = sum(len(site.scorable("val", task.regions)) for site in data)
     refuse_no_validation(study, scorable, sum(len(site.val) for site in data))
     return data
 

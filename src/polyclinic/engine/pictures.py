@@ -41,7 +41,7 @@ def draw_pictures(
 
 
 def ranked(names: Sequence[str], rows: Sequence[ScoreRow]) -> dict[Rank, int]:
-    """The positions of the best, median and worst case by the first metric's mean, if any has one."""
+    """Where the best, median and worst case are by the first metric; nowhere without scores."""
     if not rows:
         return {}
     values = defaultdict(list)

@@ -76,7 +76,12 @@ class FlowerEngine:
 
 
 def site_names(study: Study) -> list[str]:
-    """The sites that take part, by the names that their own files must give them."""
+    """The sites that take part, by the names that their own files must give them.
+
+    Nobody here knows of others than those that the study names.
+    """
+    if study.data.only:
+        return list(study.data.only)
     if study.site:
         return [site.name for site in study.site]
     if study.data.folder is None:

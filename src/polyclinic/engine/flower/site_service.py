@@ -231,16 +231,16 @@ class SiteService:
     def _read_data(self, text: str) -> SiteData:
         study = self._study(text)
         (choice,) = study.method
-        wish = {each.name: each.labels for each in study.site}.get(self.site.name)
-        kinds = [*dict.fromkeys(filter(None, (self.site.labels, wish)))]
+        said = {each.name: each for each in study.site}
+        wish = said.get(self.site.name, SiteSettings(name=self.site.name))
+        kinds = [*dict.fromkeys(filter(None, (self.site.labels, wish.labels)))]
         if len(kinds) > 1:
             raise PayloadError(
                 f"the study wants site {self.site.name} to train on {kinds[1]}, "
                 f"but its own settings say {kinds[0]}"
             )
-        place = SiteSettings(
-            name=self.site.name, folder=self.site.data, labels=kinds[0] if kinds else None
-        )
+        own = {"folder": self.site.data, "labels": kinds[0] if kinds else None}
+        place = wish.model_copy(update=own)
         (data,) = load_federation(
             study.task.built,
             study.data,
