@@ -35,9 +35,9 @@ def taken_for_full(data: SiteData) -> SiteData:
     return replace(data, groups=(), mask_groups=())
 
 
-def study(file: Path, method: str, *overrides: str, resolution: int) -> Study:
+def study(file: Path, method: str, *overrides: str, resolution: int, extra: str = "") -> Study:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f'task = "fundus"\nmethod = "{method}"\n')
+    file.write_text(f'task = "fundus"\nmethod = "{method}"\n{extra}')
     size = (f"task.resolution={resolution}", "engine.threads=1", "evaluation.pictures=false")
     return load_study(file, [*size, *overrides], BUILT_IN)
 

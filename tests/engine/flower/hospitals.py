@@ -42,20 +42,23 @@ def greeting(study: Study) -> bytes:
 class Hospitals:
     """Sites on disk, and studies run with them by either engine."""
 
-    def __init__(self, folder: Path, sites: int = 3, tables: Tables = BUILT_IN) -> None:
+    def __init__(
+        self, folder: Path, sites: int = 3, tables: Tables = BUILT_IN, task: str = TASK
+    ) -> None:
         self.folder = folder
         self.tables = tables
-        self.names = [site.name for site in federation(TASK)[:sites]]
+        self.task = task
+        self.names = [site.name for site in federation(task)[:sites]]
         self._numbers = count()
         for name in self.names:
-            write_drawn_site(folder / "data" / name, TASK, name, resolution=SIDE, size=0.2)
+            write_drawn_site(folder / "data" / name, task, name, resolution=SIDE, size=0.2)
 
     def study(self, method: str = "fedavg", *overrides: str, then: str = "") -> Study:
         number = next(self._numbers)
         file = self.folder / f"study-{number}.toml"
         sites = "".join(f'[[site]]\nname = "{name}"\n' for name in self.names)
         file.write_text(
-            f'name = "study {number}"\ntask = "{TASK}"\n[data]\nsource = "data"\n'
+            f'name = "study {number}"\ntask = "{self.task}"\n[data]\nsource = "data"\n'
             f'[network]\nname = "unet"\nwidth = 2\n[method]\nname = "{method}"\n'
             + (f"then = [{then}]\n" if then else "")
             + sites
