@@ -22,8 +22,11 @@ demo: install ## a five-site synthetic study with its report, in a few minutes
 test: install ## the test suite, on two cores
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-test-all: install ## everything: the long studies, and federations of real processes with all their faults
+test-all: install nginx ## everything: the long studies, and federations of real processes with all their faults
 	$(BIN)/python -m pytest -q -m ''
+
+nginx: ## whether nginx is there, which the tests of the coordinator's proxy start
+	@PATH="$$PATH:/usr/sbin" command -v nginx > /dev/null || { echo "the tests of the coordinator's proxy need nginx: apt-get install nginx, dnf install nginx or brew install nginx"; exit 1; }
 
 federation: install ## a coordinator and four sites on this machine, with their report
 	$(BIN)/python -m demo.federation
@@ -50,4 +53,4 @@ method-costs: install ## what each method costs beside FedAvg, measured anew int
 bench: install ## every speed ratio of docs/benchmarks.md, measured anew
 	$(BIN)/python -m bench
 
-.PHONY: help install demo test test-all federation check format docs bench
+.PHONY: help install demo test test-all nginx federation check format docs bench

@@ -4,7 +4,7 @@ import os
 import sys
 from importlib import import_module
 
-from polyclinic.cli import ENVIRONMENT
+from polyclinic.engine.environment import ENVIRONMENT
 
 BENCHES = (
     "step",

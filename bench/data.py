@@ -17,16 +17,17 @@ from polyclinic.data.batches import batches
 from polyclinic.data.cases import Batch, Cases
 from polyclinic.data.load import load_federation
 from polyclinic.data.synthetic import federation
-from polyclinic.data.tasks import TASKS
-from polyclinic.engine.allocator import keep_freed_memory
+from polyclinic.data.tasks import TASKS, Task
+from polyclinic.engine.process import keep_freed_memory
 from polyclinic.losses import segmentation_loss
-from polyclinic.networks import UNet
+from polyclinic.networks.unet import UNet
 
 TASK = TASKS["fundus"]
 BATCH = 12
 BATCHES = 4  # in one measurement, because some batches have more rotations than others
 PIL_TARGET = 6.0
 STEP_TARGET = 50.0  # data is under 2 % of a step
+LOOKS = {"gamma": 0.5, "contrast": 0.25, "noise": 0.1, "blur": 1.0, "low_resolution": 0.5}
 
 
 def run() -> list[Ratio]:
@@ -34,7 +35,8 @@ def run() -> list[Ratio]:
     keep_freed_memory()
     site = SiteSettings(name=federation(TASK.name)[0].name)
     cases = load_federation(TASK, DataSettings(), [site])[0].train
-    return [against_pil(cases, ".png"), against_pil(cases, ".jpg"), against_step(cases)]
+    files = [against_pil(cases, ".png"), against_pil(cases, ".jpg")]
+    return [*files, against_step(cases), *looks_against_step()]
 
 
 def against_pil(cases: Cases, suffix: str) -> Ratio:
@@ -58,16 +60,7 @@ def against_pil(cases: Cases, suffix: str) -> Ratio:
 
 def against_step(cases: Cases) -> Ratio:
     ours = stream(cases)
-    net = UNet(channels=TASK.channels, classes=len(TASK.classes))
-    net = net.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.AdamW(net.parameters(), fused=True)
-    batch = ours()
-
-    def step() -> None:
-        segmentation_loss(net(batch.images), batch.labels).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
+    step = training_step(ours(), TASK)
     seconds = interleaved(
         {"ours": lambda: [ours() for _ in range(BATCHES)], "step": step}, repeats=5
     )
@@ -81,13 +74,54 @@ def against_step(cases: Cases) -> Ratio:
     )
 
 
-def stream(cases: Cases) -> Callable[[], Batch]:
+def looks_against_step() -> list[Ratio]:
+    """What other looks add to a batch of 12 grey images of 256², by each change alone and all."""
+    keep_freed_memory()
+    task = TASKS["octa"]
+    cases = load_federation(
+        task, DataSettings(), [SiteSettings(name=federation(task.name)[0].name)]
+    )[0].train
+    streams = {"plain": stream(cases), "all": stream(cases, **LOOKS)}
+    streams |= {name: stream(cases, **{name: value}) for name, value in LOOKS.items()}
+
+    def several(draw: Callable[[], Batch]) -> Callable[[], object]:
+        return lambda: [draw() for _ in range(4 * BATCHES)]
+
+    sides = {name: several(draw) for name, draw in streams.items()}
+    step = training_step(streams["plain"](), task)
+    seconds = interleaved({**sides, "step": step}, repeats=5)
+    return [
+        Ratio(
+            name=f"other looks ({name}) against the training step",
+            ours=(extra := (seconds[name] - seconds["plain"]) / (4 * BATCHES)),
+            reference=seconds["step"],
+            target=STEP_TARGET if name == "all" else None,
+            note=f"they add {extra / seconds['step']:.2%}, {torch.get_num_threads()} threads",
+        )
+        for name in ("all", *LOOKS)
+    ]
+
+
+def training_step(batch: Batch, task: Task) -> Callable[[], None]:
+    net = UNet(channels=task.channels, classes=len(task.classes))
+    net = net.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(net.parameters(), fused=True)
+
+    def step() -> None:
+        segmentation_loss(net(batch.images), batch.labels).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def stream(cases: Cases, **looks: float) -> Callable[[], Batch]:
     endless = batches(
         cases,
         batch=BATCH,
         steps=10**9,
         rng=torch.Generator().manual_seed(0),
-        augmentation=AugmentationSettings(),
+        augmentation=AugmentationSettings(**looks),
         fill=TASK.fill,
     )
     return lambda: next(endless)

@@ -13,8 +13,9 @@ from polyclinic.catalog import BUILT_IN
 from polyclinic.config import AugmentationSettings, DataSettings, load_study
 from polyclinic.data.batches import batches
 from polyclinic.data.load import load_federation
-from polyclinic.engine.local import local_sites, prepare_process
+from polyclinic.engine.local import local_sites
 from polyclinic.engine.loop import RoundDone
+from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.study import carry_out
 from polyclinic.losses.supervised import segmentation_loss

@@ -15,7 +15,7 @@ from tests.losses import brute_force
 from torch import Tensor
 
 from bench import Ratio, interleaved
-from polyclinic.engine.allocator import keep_freed_memory
+from polyclinic.engine.process import keep_freed_memory
 from polyclinic.losses import gated_crf, segmentation_loss, tree_energy
 from polyclinic.networks import NETWORKS
 
@@ -73,7 +73,7 @@ def crf_memory() -> Ratio:
 def tree_memory() -> Ratio:
     """Against the images, which have one channel, and the guides, which have two."""
     extra = extra_megabytes("tree", TREE_SIZE)
-    given = BATCH * TREE_SIZE**2 * 4 * (1 + 2 + 2 * TREES) / 2**20
+    given = BATCH * TREE_SIZE**2 * 4 * (1 + 2 + 2 * TREES) / 1e6
     note = f"batch {BATCH}: {extra:.0f} MB beside its {given:.0f} MB of input"
     return Ratio(f"tree energy {TREE_SIZE}², memory", extra, given, None, note)
 
@@ -122,9 +122,9 @@ def measured_here(loss: str, size: int) -> float:
     WORK[loss](1, 16)()  # loads the compiled code
     work = WORK[loss](BATCH, size)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    before = pages * resource.getpagesize() / 2**20
+    before = pages * resource.getpagesize() / 1e6
     work()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10 - before
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6 - before
 
 
 def threads() -> str:

@@ -46,7 +46,7 @@ def simulate(sites: int) -> float:
 def megabytes() -> float:
     """This process's own memory now: what the system cannot read again from a file."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024 / 1e6
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from polyclinic.cli import ENVIRONMENT
+from polyclinic.engine.environment import ENVIRONMENT
 
 if __name__ == "__main__":
     os.environ.update(ENVIRONMENT)  # before torch is imported
@@ -23,7 +23,6 @@ from polyclinic.catalog import BUILT_IN
 from polyclinic.config import Study, load_study
 from polyclinic.data import synthetic
 from polyclinic.data.cases import SiteData
-from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.local import LocalSites, load_data, local_sites
 from polyclinic.engine.loop import RoundDone
 from polyclinic.engine.run import Run, runs_of
@@ -178,7 +177,7 @@ def look_at_kept(run: Run, sites: LocalSites, found: Measured) -> None:
     """What sites keep, and the bytes of their states (a mean) and of the server's."""
     states = StateFolder(run.folder.path / "checkpoint" / "sites")
     kept = [load_tensors(states.file(info.name, ROUNDS))[0] for info in sites.trained]
-    server = load_tensors(Checkpoint(run.folder.path / "checkpoint").file(ROUNDS))[0]
+    server = load_tensors(StateFolder(run.folder.path / "checkpoint").file("server", ROUNDS))[0]
     memory = {name.partition("/")[0] for name in group(kept[0], "memory")}
     parts = kept_parts(sites.runner.net, sites.runner.kept)
     found.keeps = (*parts, *(f"memory {name}" for name in sorted(memory)))

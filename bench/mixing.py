@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from bench import Ratio, in_processes, take_turns
-from polyclinic.engine.local import prepare_process
+from polyclinic.engine.process import prepare_process
 from polyclinic.federation.mixing import mix
 from polyclinic.federation.weights import flatten
 from polyclinic.losses import segmentation_loss

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bench import Ratio, in_processes, take_turns
-from polyclinic.engine.allocator import keep_freed_memory
+from polyclinic.engine.process import keep_freed_memory
 from polyclinic.losses import segmentation_loss
-from polyclinic.networks import UNet
+from polyclinic.networks.unet import UNet
 
 BATCH = 12
 TARGETS = {64: 1.3, 128: 1.3, 256: 1.5, 384: 1.5}

@@ -62,8 +62,10 @@ def configuration() -> Iterator[str]:
     yield "`polyclinic config STUDY` prints a study with every default filled in. A key that does"
     yield "not exist, or that would have no effect, is an error. Beside the `name` of a method,"
     yield "network or finishing step stand its own settings ([methods](methods.md),"
-    yield "[networks](choices.md)), beside that of a task its `resolution`, a multiple of what the"
-    yield "network needs. A task, network, method, finishing step, metric or loss may also be one"
+    yield "[networks](choices.md)). A task is the name of one, with changes beside it, a whole"
+    yield "table, or `file`, the path of a file with the same keys; its `resolution` and `tile` are"
+    yield "multiples of what the network needs. A task, network, method, finishing step, metric or"
+    yield "loss may also be one"
     yield "that an installed package offers or, on one machine, code in a file beside the study:"
     yield '`name = "mine.py:FedMine"`'
     yield "([Your own method](../tutorials/own-method.md))."

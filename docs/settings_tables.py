@@ -14,9 +14,11 @@ from pydantic.fields import FieldInfo
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config.callables import settings_model
+from polyclinic.config.chosen import TaskChoice
 from polyclinic.config.meanings import meanings
 from polyclinic.config.printing import literal
 from polyclinic.config.section import Section
+from polyclinic.config.task import Task
 
 NAMES = {
     "task.name": BUILT_IN.task,
@@ -81,7 +83,7 @@ def summary(thing: Any) -> str:
 
 def code(value: Any) -> str:
     """A value as TOML."""
-    return "–" if value in (None, ()) else f"`{literal(value)}`"
+    return "–" if value in (None, (), {}) else f"`{literal(value)}`"
 
 
 def table(heading: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -117,7 +119,8 @@ def _inner(field: FieldInfo) -> tuple[type[Section], bool] | None:
     """The section that a field holds, and whether it holds several of them."""
     for annotation in (field.annotation, *get_args(field.annotation)):
         if isinstance(annotation, type) and issubclass(annotation, Section):
-            return annotation, get_origin(field.annotation) is tuple
+            shown = Task if annotation is TaskChoice else annotation
+            return shown, get_origin(field.annotation) is tuple
     return None
 
 

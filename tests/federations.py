@@ -7,10 +7,10 @@ from functools import cache
 from itertools import count, cycle
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 
-from polyclinic.catalog import BUILT_IN
 from polyclinic.config import DataSettings, SiteSettings, Study, load_study, to_toml
 from polyclinic.data import synthetic
 from polyclinic.data.cases import Batch, SiteData
@@ -26,14 +26,22 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
+from polyclinic.networks import fpn
 from polyclinic.runs import SPLITS
+from tests.small_unet import TABLES, SmallUNet
 
 NEEDS = {
     "feddp": ("network.name=pvt_fpn", "method.calibration.iterations=2"),
     "fedbabu": ("method.tuning.iterations=2",),
     "fedlc": ("method.calibration.iterations=2",),
+    **dict.fromkeys(("fedala", "fedicra", "fedlppa"), ("method.mixing.first_passes=2",)),
 }
 """Settings without which a method does not run, or not in a fraction of a second."""
+
+PAPER = ("network.name=unet", "network.width=16")  # whose numbers of weights papers tell
+PYRAMID = pytest.param("resnet_fpn", marks=pytest.mark.slow)
+NETS = pytest.mark.parametrize("network", [SmallUNet.name, PYRAMID])
+"""What holds with any network that has BatchNorm; the quick suite tries one."""
 
 
 class Federation:
@@ -50,7 +58,7 @@ class Federation:
         self,
         folder: Path,
         *,
-        sites: int = 3,
+        sites: int | None = None,
         rounds: int = 2,
         task: str = "octa",
         resolution: int = 32,
@@ -60,7 +68,7 @@ class Federation:
     ) -> None:
         self.folder = folder / f"federation-{next(self._numbers)}"
         self.folder.mkdir(parents=True)
-        self.sites = sites
+        self.sites = sites or max(2, len(kinds))
         self.resolution = resolution
         self.kinds = kinds
         self.base = [
@@ -82,10 +90,10 @@ class Federation:
     ) -> Study:
         file = self.folder / "study.toml"
         file.write_text(
-            f'name = "{name}"\ntask = "octa"\n[network]\nname = "unet"\n'
+            f'name = "{name}"\ntask = "octa"\n[network]\nname = "{SmallUNet.name}"\n'
             f'[method]\nname = "{method}"\n' + (f"then = [{then}]\n" if then else "") + self.extra
         )
-        return load_study(file, [*self.base, *NEEDS.get(method, ()), *overrides], BUILT_IN)
+        return load_study(file, [*self.base, *NEEDS.get(method, ()), *overrides], TABLES)
 
     def run(
         self, method: str = "fedavg", *overrides: str, name: str | None = None, then: str = ""
@@ -95,7 +103,7 @@ class Federation:
         study = self.study(method, *overrides, then=then)
         chosen = study.method[0]
         classes = [type(each.built) for each in (chosen, *chosen.then)]
-        key = (to_toml(study), id(self.data(study)), *classes)
+        key = (to_toml(study), id(self.data(study)), fpn.PYRAMID, *classes)
         if key not in self._done:
             named = study.model_copy(update={"name": f"study-{next(self._numbers)}"})
             self._done[key] = self._run(named)

@@ -12,7 +12,7 @@ import typer
 
 from polyclinic.catalog import BUILT_IN, installed, things_in
 from polyclinic.cli import app, main
-from polyclinic.config import load_study
+from polyclinic.config import load_study, read_task
 from polyclinic.config.coordinator_file import load_coordinator_file
 from polyclinic.config.node_file import load_node_file
 from polyclinic.data.site_files import read_site_toml
@@ -96,6 +96,8 @@ def load(file: Path) -> None:
         told, errors = read_site_toml(file)
         assert not errors
         assert any(vars(told).values())
+    elif file.name.endswith(".task.toml"):
+        assert read_task(file).classes
     elif file.name == "node.toml":
         assert load_node_file(file, BUILT_IN.kind).allow
     elif file.name == "coordinator.toml":

@@ -104,15 +104,15 @@ def test_round_lines_come_back_as_written(folder):
         extras=("control/a",), numbers={"steps": 10.0},
     )  # fmt: skip
     second = RoundLine(round=1, stage="fit", site="beta")
-    folder.append_round([first, second])
-    folder.append_round([first])
+    folder.append([first, second])
+    folder.append([first])
     assert [line.site for line in folder.rounds()] == ["alpha", "beta", "alpha"]
     assert folder.rounds()[0] == first
     assert math.isnan(folder.rounds()[1].loss)
 
 
 def test_numbers_that_are_none_are_written_as_plain_json(folder):
-    folder.append_round([RoundLine(round=1, stage="fit", site="a", numbers={"x": math.inf})])
+    folder.append([RoundLine(round=1, stage="fit", site="a", numbers={"x": math.inf})])
     text = (folder.path / "rounds.jsonl").read_text()
     assert "null" in text
     assert "NaN" not in text
@@ -139,19 +139,19 @@ rows = st.builds(
 def test_scores_come_back_exactly_whatever_the_names(tmp_path_factory, batches):
     run = RunFolder(tmp_path_factory.mktemp("run"))
     for batch in batches:
-        run.append_scores(batch)
+        run.append(scores=batch)
     assert run.scores() == [row for batch in batches for row in batch]
 
 
 def test_scores_are_chosen_by_split(folder):
-    folder.append_scores([score(split="val"), score(split="test", value=math.inf)])
+    folder.append(scores=[score(split="val"), score(split="test", value=math.inf)])
     assert folder.scores("val") == [score(split="val")]
     assert folder.scores("test") == [score(split="test", value=math.inf)]
 
 
 def test_the_score_file_begins_with_its_header_once(folder):
-    folder.append_scores([score()])
-    folder.append_scores([score()])
+    folder.append(scores=[score()])
+    folder.append(scores=[score()])
     lines = (folder.path / "scores.csv").read_text().splitlines()
     assert lines[0] == "round,split,site,case,region,metric,value"
     assert lines[1:] == ["1,val,alpha,a,faz,dice,0.5"] * 2
@@ -159,30 +159,30 @@ def test_the_score_file_begins_with_its_header_once(folder):
 
 @pytest.mark.parametrize("torn", [0, 1, 5, 20])
 def test_a_torn_last_line_is_ignored_and_then_cut_off(folder, torn):
-    folder.append_round([RoundLine(round=1, stage="fit", site="alpha")])
-    folder.append_scores([score()])
+    folder.append([RoundLine(round=1, stage="fit", site="alpha")])
+    folder.append(scores=[score()])
     for name, line in (("rounds.jsonl", b'{"round": 2, "stage": "fit"'), ("scores.csv", b"2,val,")):
         with (folder.path / name).open("ab") as file:
             file.write(line[:torn])
     assert len(folder.rounds()) == 1
     assert folder.scores() == [score()]
-    folder.append_round([RoundLine(round=2, stage="fit", site="alpha")])
-    folder.append_scores([score(round=2)])
+    folder.append([RoundLine(round=2, stage="fit", site="alpha")])
+    folder.append(scores=[score(round=2)])
     assert [line.round for line in folder.rounds()] == [1, 2]
     assert folder.scores() == [score(), score(round=2)]
 
 
 def test_a_torn_header_is_written_anew(folder):
     (folder.path / "scores.csv").write_text("round,sp")
-    folder.append_scores([score()])
+    folder.append(scores=[score()])
     assert folder.scores() == [score()]
 
 
 def test_a_torn_line_longer_than_a_block_is_cut_off(folder):
-    folder.append_scores([score()])
+    folder.append(scores=[score()])
     with (folder.path / "scores.csv").open("a") as file:
         file.write("x" * 200_000)
-    folder.append_scores([score(round=2)])
+    folder.append(scores=[score(round=2)])
     assert [row.round for row in folder.scores()] == [1, 2]
 
 
@@ -194,11 +194,11 @@ def table(number, value=0.5):
 
 
 def test_tables_come_back_as_written_and_without_one_there_is_no_file(folder):
-    folder.append_tables([])
+    folder.append(tables=[])
     assert folder.tables() == []
     assert not (folder.path / "tables.jsonl").exists()
-    folder.append_tables([table(1), table(1, math.nan)])
-    folder.append_tables([table(2)])
+    folder.append(tables=[table(1), table(1, math.nan)])
+    folder.append(tables=[table(2)])
     assert [(each.round, each.values[0][1]) for each in folder.tables()[::2]] == [
         (1, 0.5),
         (2, 0.5),
@@ -207,15 +207,15 @@ def test_tables_come_back_as_written_and_without_one_there_is_no_file(folder):
 
 
 def test_a_resumed_run_forgets_tables_after_its_checkpoint(folder):
-    folder.append_tables([table(1), table(2), table(3)])
+    folder.append(tables=[table(1), table(2), table(3)])
     folder.forget_after(2)
     assert [each.round for each in folder.tables()] == [1, 2]
 
 
 def test_a_resumed_run_forgets_what_came_after_its_checkpoint(folder):
-    folder.append_round(RoundLine(round=n, stage="fit", site="alpha") for n in (1, 2, 3))
-    folder.append_scores([score(round=n) for n in (1, 2, 3)])
-    folder.append_scores([score(round=2, split="test")])
+    folder.append(RoundLine(round=n, stage="fit", site="alpha") for n in (1, 2, 3))
+    folder.append(scores=[score(round=n) for n in (1, 2, 3)])
+    folder.append(scores=[score(round=2, split="test")])
     folder.finish(Finished(chosen_round=2, seconds=1))
     folder.forget_after(2)
     assert [line.round for line in folder.rounds()] == [1, 2]
@@ -257,10 +257,10 @@ BROKEN_ROWS = [
 
 @pytest.mark.parametrize("row", BROKEN_ROWS)
 def test_a_broken_score_is_named_by_its_line_and_left_out(folder, caplog, row):
-    folder.append_scores([score()])
+    folder.append(scores=[score()])
     with (folder.path / "scores.csv").open("a", errors="surrogateescape", newline="") as file:
         file.write(row + "\n")
-    folder.append_scores([score(round=2)])
+    folder.append(scores=[score(round=2)])
     assert folder.scores() == [score(), score(round=2)]
     (said,) = caplog.messages
     assert f"line 3 of {folder.path / 'scores.csv'} is" in said
@@ -268,7 +268,7 @@ def test_a_broken_score_is_named_by_its_line_and_left_out(folder, caplog, row):
 
 
 def test_a_broken_header_of_the_scores_is_named_and_left_out(folder, caplog):
-    folder.append_scores([score()])
+    folder.append(scores=[score()])
     file = folder.path / "scores.csv"
     file.write_text(file.read_text().replace("round,", "found,"))
     assert folder.scores() == [score()]
@@ -277,10 +277,10 @@ def test_a_broken_header_of_the_scores_is_named_and_left_out(folder, caplog):
 
 @pytest.mark.parametrize("text", [b'{"round": 1}', b"", b"\xff\xfe", b"{", b"[" * 10_000])
 def test_a_broken_line_of_a_round_is_named_and_left_out(folder, caplog, text):
-    folder.append_round([lined(1)])
+    folder.append([lined(1)])
     with (folder.path / "rounds.jsonl").open("ab") as file:
         file.write(text + b"\n")
-    folder.append_round([lined(2)])
+    folder.append([lined(2)])
     assert [each.round for each in folder.rounds()] == [1, 2]
     (said,) = caplog.messages
     assert f"line 2 of {folder.path / 'rounds.jsonl'} is broken" in said
@@ -288,7 +288,7 @@ def test_a_broken_line_of_a_round_is_named_and_left_out(folder, caplog, text):
 
 def test_what_does_not_fit_into_json_can_be_read_again_or_is_left_out(folder, caplog):
     """A line that an earlier version wrote: no number of seconds is infinite."""
-    folder.append_round([lined(1), lined(2).model_copy(update={"seconds": math.inf}), lined(3)])
+    folder.append([lined(1), lined(2).model_copy(update={"seconds": math.inf}), lined(3)])
     assert [each.round for each in folder.rounds()] == [1, 3]
     folder.forget_after(3)
     caplog.clear()
@@ -297,9 +297,7 @@ def test_what_does_not_fit_into_json_can_be_read_again_or_is_left_out(folder, ca
 
 
 def test_the_reason_why_a_site_is_left_out_commands_no_terminal(folder):
-    folder.append_round(
-        [lined(1).model_copy(update={"missed": "it\x1b[2J refused\x07:\ttwo\nlines"})]
-    )
+    folder.append([lined(1).model_copy(update={"missed": "it\x1b[2J refused\x07:\ttwo\nlines"})])
     assert folder.rounds()[0].missed == "it[2J refused: two\nlines"
 
 
@@ -360,8 +358,9 @@ def test_a_forbidden_folder_is_said_in_plain_words(number):
 
 HOLD = """
 import sys, time
+from pathlib import Path
 from polyclinic.runs import RunFolder
-with RunFolder(sys.argv[1]).lock():
+with RunFolder(Path(sys.argv[1])).lock():
     print("held", flush=True)
     time.sleep(300)
 """
@@ -399,8 +398,9 @@ def test_one_process_does_not_lock_twice(folder):
 
 FORK = """
 import os, sys, time
+from pathlib import Path
 from polyclinic.runs import RunFolder
-with RunFolder(sys.argv[1]).lock():
+with RunFolder(Path(sys.argv[1])).lock():
     child = os.fork()
     if child == 0:
         time.sleep(300)
@@ -439,10 +439,11 @@ def test_an_unsigned_lock_still_refuses(folder):
 
 WRITE = """
 import sys
+from pathlib import Path
 from polyclinic.runs import RoundLine, RunFolder
-run = RunFolder(sys.argv[1])
+run = RunFolder(Path(sys.argv[1]))
 for n in range(1, 10**6):
-    run.append_round(RoundLine(round=n, stage="fit", site=s) for s in ("alpha", "beta"))
+    run.append(RoundLine(round=n, stage="fit", site=s) for s in ("alpha", "beta"))
     print(n, flush=True)
 """
 

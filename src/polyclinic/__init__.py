@@ -1,3 +1,72 @@
-"""Personalized federated medical image segmentation."""
+"""Personalized federated medical image segmentation.
+
+`import polyclinic as pc` is quick: each name below is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from polyclinic.api import metrics as metrics
+    from polyclinic.api.results import Results as Results
+    from polyclinic.api.results import load_run as load_run
+    from polyclinic.api.running import run as run
+    from polyclinic.api.sites import load_site as load_site
+    from polyclinic.api.study import Study as Study
+    from polyclinic.config.mistakes import ConfigError as ConfigError
+    from polyclinic.federation.method import Method as Method
+    from polyclinic.networks.contract import Segmenter as Segmenter
+    from polyclinic.predict import load as load_model
+    from polyclinic.weak import weaken as weaken
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "ConfigError": "polyclinic.config.mistakes:ConfigError",
+    "Method": "polyclinic.federation.method:Method",
+    "Results": "polyclinic.api.results:Results",
+    "Segmenter": "polyclinic.networks.contract:Segmenter",
+    "Study": "polyclinic.api.study:Study",
+    "load_model": "polyclinic.predict:load",
+    "load_run": "polyclinic.api.results:load_run",
+    "load_site": "polyclinic.api.sites:load_site",
+    "metrics": "polyclinic.api.metrics:",
+    "run": "polyclinic.api.running:run",
+    "weaken": "polyclinic.weak:weaken",
+}
+"""Name → the module that has it, and what it is called there; nothing where it is the module."""
+
+__all__ = [
+    "ConfigError",
+    "Method",
+    "Results",
+    "Segmenter",
+    "Study",
+    "__version__",
+    "load_model",
+    "load_run",
+    "load_site",
+    "metrics",
+    "run",
+    "weaken",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    from polyclinic.engine.environment import prepare_environment
+
+    prepare_environment()
+    module, _, attribute = _HOMES[name].partition(":")
+    home = import_module(module)
+    thing = getattr(home, attribute) if attribute else home
+    globals()[name] = thing
+    return thing
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

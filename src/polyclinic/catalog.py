@@ -89,7 +89,7 @@ def outside(name: str, table: str, *, beside: Path = Path()) -> Any:
         known = f"; it has {', '.join(names)}" if names else ""
         hint = did_you_mean(attribute, names) or known
         raise ValueError(f"{file.name} has no {attribute}{hint}")
-    return _checked(getattr(module, attribute), table)
+    return checked(getattr(module, attribute), table)
 
 
 def things_in(file: Path) -> Iterator[tuple[str, str, Any]]:
@@ -99,6 +99,17 @@ def things_in(file: Path) -> Iterator[tuple[str, str, Any]]:
         code = isinstance(thing, type) or inspect.isroutine(thing)
         if not name.startswith("_") and (not code or thing.__module__ == module.__name__):
             yield from ((table, name, thing) for table in _WANTED if _fits(thing, table))
+
+
+def checked(thing: Any, table: str, name: str | None = None) -> Any:
+    """The thing, if it can be in the table; tasks of packages have one name only."""
+    if not _fits(thing, table):
+        words = _WANTED[table][0] if table in _WANTED else "something that is built in"
+        kind = "class" if isinstance(thing, type) else f"{type(thing).__name__},"
+        raise ValueError(f"it is a {kind} and must be {words}")
+    if isinstance(thing, Task) and name not in (None, thing.name):
+        raise ValueError(f"its task is called {thing.name}")
+    return thing
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +147,7 @@ class _Table(Mapping[str, Any]):
                 "allow.packages of the site's node.toml does not name it"
             )
         try:
-            return _checked(point.load(), self.table, name)
+            return checked(point.load(), self.table, name)
         except Exception as error:  # anybody's code
             raise ValueError(f"comes from the package {origin}, but {_told(error)}") from error
 
@@ -173,17 +184,6 @@ def _module(file: Path) -> ModuleType:
     if Path(found).resolve() != file:
         raise ValueError(f"{file} has the name of another module ({found}); give it another name")
     return module
-
-
-def _checked(thing: Any, table: str, name: str | None = None) -> Any:
-    """The thing, if it can be in the table; tasks of packages have one name only."""
-    if not _fits(thing, table):
-        words = _WANTED[table][0] if table in _WANTED else "something that is built in"
-        kind = "class" if isinstance(thing, type) else f"{type(thing).__name__},"
-        raise ValueError(f"it is a {kind} and must be {words}")
-    if isinstance(thing, Task) and name not in (None, thing.name):
-        raise ValueError(f"its task is called {thing.name}")
-    return thing
 
 
 def _fits(thing: Any, table: str) -> bool:

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ rounds = 1
 [engine]
 threads = 1
 """
+TWO_SITES = '[[site]]\nname = "amber"\n[[site]]\nname = "birch"\n'
 
 
 @pytest.fixture
@@ -57,6 +59,7 @@ def site(tmp_path) -> Path:
 
 
 def test_a_study_runs_from_file_to_report(polyclinic, study, tmp_path):
+    study.write_text(STUDY + TWO_SITES)
     code, out, _ = polyclinic("run", study, "--runs", tmp_path / "runs")
     assert code == 0
     assert "round 1/1" in out
@@ -73,6 +76,20 @@ def test_a_study_runs_from_file_to_report(polyclinic, study, tmp_path):
     code, out, _ = polyclinic("report", tmp_path / "runs" / "first", "--to", tmp_path / "page.html")
     assert code == 0
     assert (tmp_path / "page.html").exists()
+
+
+def test_the_version_is_told(polyclinic):
+    code, out, _ = polyclinic("--version")
+    assert (code, out) == (0, f"polyclinic {version('polyclinic')}\n")
+
+
+def test_an_absent_device_is_a_message_and_no_traceback(polyclinic, study, tmp_path):
+    code, _, err = polyclinic(
+        "run", study, "--runs", tmp_path / "runs", "--set", "engine.device=cuda:99"
+    )
+    assert code == 2
+    assert 'engine.device = "cuda:99"' in err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_resume_and_fresh_exclude_each_other(polyclinic, study):

@@ -15,7 +15,7 @@ def polyclinic(*words):
 
 
 def test_a_ledger_is_verified_and_summed_up(tmp_path):
-    hospitals = Hospitals(tmp_path, sites=1)
+    hospitals = Hospitals(tmp_path, sites=1, network="unet")
     site = hospitals.site_file(hospitals.names[0])
     file = tmp_path / f"{site.name}.toml"
     assert "there is no ledger" in str(polyclinic("ledger", "verify", file).exception)
@@ -33,7 +33,7 @@ def test_a_ledger_is_verified_and_summed_up(tmp_path):
 
 
 def test_insecurity_must_be_typed_and_written(tmp_path):
-    hospitals = Hospitals(tmp_path, sites=1)
+    hospitals = Hospitals(tmp_path, sites=1, network="unet")
     hospitals.site_file(hospitals.names[0])
     file = tmp_path / f"{hospitals.names[0]}.toml"
     error = polyclinic("site", file).exception
@@ -49,7 +49,7 @@ def test_insecurity_must_be_typed_and_written(tmp_path):
 
 
 def test_a_site_that_is_ended_says_so_and_leaves_nothing_behind(tmp_path):
-    hospitals = Hospitals(tmp_path, sites=1)
+    hospitals = Hospitals(tmp_path, sites=1, network="unet")
     hospitals.site_file(hospitals.names[0])
     file = tmp_path / f"{hospitals.names[0]}.toml"
     command = [sys.executable, "-m", "polyclinic", "site", str(file), "--insecure"]

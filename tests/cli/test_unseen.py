@@ -14,7 +14,9 @@ def strange_folder(tmp_path):
 
 
 def test_models_of_runs_are_tried_on_a_site_folder(federation, strange_folder):
-    done = federation(sites=2, rounds=1).run("fedrep", "evaluation.choose=last")
+    done = federation(sites=2, rounds=1).run(
+        "fedrep", "network.name=unet", "evaluation.choose=last"
+    )
     told = CliRunner().invoke(
         app, ["unseen", str(strange_folder), str(done.folder.path), "--iterations", "1"]
     )

@@ -6,14 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from polyclinic.config import ConfigError, Study, Tables, load_study
-
-
-@dataclass(frozen=True)
-class Task:
-    name: str
-    summary: str
-    resolution: int
+from polyclinic.config import ConfigError, Study, Tables, Task, load_study
 
 
 @dataclass(frozen=True)
@@ -80,8 +73,12 @@ class ClassicUNet:
         self.copy = copy
 
 
+FUNDUS = Task(
+    name="fundus", summary="Disc and cup", channels=3, classes=("background", "rim", "cup")
+)
+OCTA = Task(name="octa", summary="FAZ", classes=("background", "faz"), resolution=256)
 TABLES = Tables(
-    task={"fundus": Task("fundus", "Disc and cup", 384), "octa": Task("octa", "FAZ", 256)},
+    task={"fundus": FUNDUS, "octa": OCTA},
     network={"unet": unet, "classic_unet": ClassicUNet},
     method={"fedavg": FedAvg, "fedprox": FedProx, "ranged": Ranged},
     finish={"finetune": FineTune},

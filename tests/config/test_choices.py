@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from polyclinic.config import to_toml
-from tests.config.example import SMALLEST, TABLES, Contrast, Projector, load, mistakes
+from tests.config.example import OCTA, SMALLEST, TABLES, Contrast, Projector, load, mistakes
 
 
 def test_a_bare_name_means_a_table_with_that_name(tmp_path):
@@ -33,7 +33,7 @@ def test_the_defaults_of_a_callable_are_filled_in(tmp_path):
         "strength": "learned",
     }
     assert study.network.settings == {"width": 16}
-    assert study.task.settings == {"resolution": 256}
+    assert study.task.built == OCTA
 
 
 def test_settings_fit_the_callable(tmp_path):

@@ -66,7 +66,7 @@ def test_every_key_of_every_section_arrives(tmp_path):
         device = "cuda:1"
         """,
     )
-    assert (study.name, study.seeds, study.task.settings) == ("all", (3, 1), {"resolution": 128})
+    assert (study.name, study.seeds, study.task.built.resolution) == ("all", (3, 1), 128)
     assert study.data == DataSettings(seed=7, size=0.5, split=(0.5, 0.25, 0.25), folds=5, fold=4)
     assert [(site.name, site.labels) for site in study.site] == [
         ("alpha", "scribble"),

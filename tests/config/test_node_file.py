@@ -61,6 +61,7 @@ def test_the_defaults_are_those_of_the_documentation(write):
         "disclose": False,
         "methods": ("*",),
         "packages": (),
+        "weights": (),
         "cases": 5,
         "message_megabytes": 500,
     }

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyclinic.config.overrides import parse_value
-from tests.config.example import SMALLEST, load, mistakes
+from tests.config.example import FUNDUS, SMALLEST, load, mistakes
 
 TWO = 'task = "octa"\nmethod = ["fedavg", "fedprox", {name = "fedprox", mu = 3, title = "far"}]\n'
 SITES = SMALLEST + 'site = ["a", "b", "a.b"]\n'
@@ -37,7 +37,7 @@ def test_a_name_needs_no_quotes(tmp_path):
 
 def test_a_setting_of_a_task_or_network_named_by_a_bare_string_can_be_set(tmp_path):
     study = load(tmp_path, SMALLEST, "task.resolution=64", "network.width=4")
-    assert study.task.settings == {"resolution": 64}
+    assert study.task.built == FUNDUS.with_resolution(64)
     assert study.network.settings == {"width": 4}
 
 
@@ -58,6 +58,10 @@ def test_a_setting_of_a_named_method_goes_to_it_alone(tmp_path):
 
 def test_one_of_two_methods_of_a_name_is_called_by_its_number(tmp_path):
     assert mu(load(tmp_path, TWO, "method.fedprox#2.mu=9")) == [None, 0.01, 9]
+    assert mu(load(tmp_path, TWO, "method.fedprox#1.mu=9")) == [None, 9, 3]
+    assert mu(load(tmp_path, TWO, "method.fedprox.mu=9")) == [None, 9, 9]
+    wrong = mistakes(tmp_path, TWO, "method.fedprox#1.mu=far")
+    assert wrong["method.fedprox.mu"].endswith("(given by --set)")
     assert mu(load(tmp_path, TWO, "method.fedprox.mu=9", "method.fedprox.layers=[]")) == [
         None,
         9,

@@ -6,44 +6,21 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from polyclinic.config import AugmentationSettings
-from polyclinic.data.augment import Moves, augmented, draw_moves, moved_by_torch, normalised
+from polyclinic.data.augment import (
+    Tiles,
+    augmented,
+    draw_moves,
+    draw_tiles,
+    moved_by_torch,
+    normalised,
+)
 from polyclinic.data.cases import Cases
-
-SIDE = 48
-
-
-def cases(count=6, channels=3, side=SIDE, dtype=torch.uint8, seed=0):
-    rng = torch.Generator().manual_seed(seed)
-    masks = torch.randint(0, 3, (count, side // 8, side // 8), generator=rng, dtype=torch.uint8)
-    masks = masks.repeat_interleave(8, 1).repeat_interleave(8, 2)
-    return Cases(
-        names=tuple(map(str, range(count))),
-        patients=tuple(map(str, range(count))),
-        images=torch.randint(0, 256, (count, channels, side, side), generator=rng).to(dtype),
-        labels=masks,
-        masks=masks,
-        offset=torch.rand(count, generator=rng) * 50,
-        scale=torch.rand(count, generator=rng) * 100 + 50,
-        spacing=torch.ones(count, 2, dtype=torch.float64),
-    )
-
-
-def moves(count, upside_down=False, mirrored=False, turns=0, degrees=0.0):
-    return Moves(
-        torch.full((count,), upside_down),
-        torch.full((count,), mirrored),
-        torch.full((count,), turns),
-        torch.full((count,), degrees),
-    )
-
-
-def everything(data):
-    return torch.arange(len(data))
+from tests.data.augmenting import SIDE, cases, everything, moves
 
 
 def expected(data):
-    shape = (-1, 1, 1, 1)
-    return (data.images - data.offset.view(shape)) / data.scale.view(shape)
+    offset, scale = (each[:, :, None, None] for each in (data.offset, data.scale))
+    return (data.images - offset) / scale
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
@@ -222,3 +199,57 @@ def test_switching_one_move_off_leaves_the_others_as_drawn():
     second = draw_moves(50, AugmentationSettings(flips=False), torch.Generator().manual_seed(3))
 
     assert first.degrees.equal(second.degrees)
+
+
+def seen_in(data, view):
+    return Cases(**{**vars(data), "views": view})
+
+
+@pytest.mark.parametrize("way", [augmented, moved_by_torch])
+def test_views_move_with_their_images_and_nothing_is_seen_beyond(way):
+    data = cases()
+    data = seen_in(data, data.labels > 0)
+    labels = Cases(**{**vars(data), "labels": (data.labels > 0).to(torch.uint8)})
+    drawn = draw_moves(6, AugmentationSettings(quarter_turns=True), torch.Generator())
+    batch = way(data, everything(data), drawn, 0.0, "cpu")
+
+    known = way(labels, everything(data), drawn, 0.0, "cpu").labels
+    assert batch.view.equal(known == 1)
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_tiles_are_parts_of_the_image_turned_exactly(turns):
+    data = cases()
+    tiles = draw_tiles(6, SIDE, 16, torch.Generator().manual_seed(0))
+    batch = augmented(data, everything(data), moves(6, turns=turns), 0.0, tiles=tiles)
+
+    for n, (top, left) in enumerate(tiles.starts.tolist()):
+        part = expected(data)[n, :, top : top + 16, left : left + 16]
+        assert batch.images[n].equal(part.rot90(turns, (1, 2)))
+        part = data.labels[n, top : top + 16, left : left + 16]
+        assert batch.labels[n].equal(part.rot90(turns))
+
+
+def test_a_rotated_tile_shows_what_lies_around_it():
+    data = cases()
+    starts = torch.full((6, 2), (SIDE - 16) // 2)
+    part = augmented(
+        data, everything(data), moves(6, degrees=30.0), 0.0, tiles=Tiles(starts, 16, 16)
+    )
+    whole = augmented(data, everything(data), moves(6, degrees=30.0), 0.0)
+    middle = np.s_[(SIDE - 16) // 2 : (SIDE + 16) // 2]
+
+    assert torch.allclose(part.images, whole.images[..., middle, middle], atol=1e-4)
+    assert part.labels.equal(whole.labels[:, middle, middle])
+    assert (part.labels != 255).all()
+
+
+def test_tiles_are_the_same_with_torch():
+    data = cases()
+    drawn = draw_moves(6, AugmentationSettings(quarter_turns=True), torch.Generator())
+    tiles = draw_tiles(6, SIDE, 16, torch.Generator().manual_seed(0))
+    fast = augmented(data, everything(data), drawn, 0.4, tiles=tiles)
+    slow = moved_by_torch(data, everything(data), drawn, 0.4, "cpu", tiles=tiles)
+
+    assert torch.allclose(fast.images, slow.images, atol=1e-3)
+    assert (fast.labels == slow.labels).float().mean() > 0.999

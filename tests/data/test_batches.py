@@ -23,8 +23,8 @@ def numbered(count, side=16):
         images=labels[:, None].clone(),
         labels=labels,
         masks=labels,
-        offset=torch.zeros(count),
-        scale=torch.ones(count),
+        offset=torch.zeros(count, 1),
+        scale=torch.ones(count, 1),
         spacing=torch.ones(count, 2, dtype=torch.float64),
     )
 

@@ -1,15 +1,7 @@
 import numpy as np
 import pytest
-import torch
-from torch.nn.functional import interpolate
 
-from polyclinic.data.case_reading import (
-    normalisation,
-    read_content,
-    read_contents,
-    resized_image,
-    resized_mask,
-)
+from polyclinic.data.case_reading import read_content, read_contents
 from polyclinic.data.folder import read_site
 from polyclinic.data.tasks import TASKS
 from tests.data.folders import write_labels, write_picture, write_site
@@ -91,60 +83,6 @@ def test_a_constant_image_is_a_warning(folder):
     content = read_content(read_site(folder).cases[0], FUNDUS, ())
     assert content.mistakes == []
     assert content.warnings[0][1] == "every pixel has the same value"
-
-
-def test_the_right_size_is_left_alone_bit_by_bit():
-    image = np.random.default_rng(0).integers(0, 256, (3, 32, 32), dtype=np.uint8)
-
-    assert resized_image(image, 32) is image
-    assert resized_mask(image[0], 32) is not None
-    assert np.array_equal(resized_mask(image[0], 32), image[0])
-
-
-@pytest.mark.parametrize("shape", [(96, 64), (20, 40), (48, 48)])
-def test_images_are_resized_like_an_antialiased_bilinear_filter(shape):
-    image = np.random.default_rng(0).random((3, *shape), dtype=np.float32)
-    theirs = interpolate(torch.from_numpy(image)[None], (32, 32), mode="bilinear", antialias=True)[
-        0
-    ].numpy()
-
-    assert np.allclose(resized_image(image, 32), theirs, atol=1e-5)
-    small = resized_image((image * 255).astype(np.uint8), 32)
-    assert small.dtype == np.uint8
-    assert abs(small / 255 - theirs).max() < 0.02
-
-
-@pytest.mark.parametrize("shape", [(96, 64), (20, 40)])
-def test_masks_take_the_class_of_the_nearest_pixel(shape):
-    mask = np.random.default_rng(0).integers(0, 3, shape, dtype=np.uint8)
-    rows = ((np.arange(32) + 0.5) * shape[0] / 32).astype(int)
-    columns = ((np.arange(32) + 0.5) * shape[1] / 32).astype(int)
-
-    assert np.array_equal(resized_mask(mask, 32), mask[np.ix_(rows, columns)])
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_normalisation_is_joint_over_channels(dtype):
-    images = np.random.default_rng(0).integers(3, 200, (4, 3, 16, 16)).astype(dtype)
-
-    offset, scale = normalisation(images, "minmax")
-    ready = (images - offset[:, None, None, None]) / scale[:, None, None, None]
-    assert (ready.min(axis=(1, 2, 3)) == 0).all()
-    assert (ready.max(axis=(1, 2, 3)) == 1).all()
-
-    offset, scale = normalisation(images, "standard")
-    ready = (images - offset[:, None, None, None]) / scale[:, None, None, None]
-    assert np.allclose(ready.mean(axis=(1, 2, 3)), 0, atol=1e-5)
-    assert np.allclose(ready.std(axis=(1, 2, 3)), 1, atol=1e-5)
-
-
-@pytest.mark.parametrize("how", ["minmax", "standard"])
-def test_constant_images_and_no_images_are_normalised_too(how):
-    offset, scale = normalisation(np.full((1, 1, 4, 4), 9, np.uint8), how)
-    none = normalisation(np.empty((0, 1, 4, 4), np.uint8), how)
-
-    assert (offset, scale) == (9, 1)
-    assert [part.shape for part in none] == [(0,), (0,)]
 
 
 def test_equal_images_have_equal_digests(folder):

@@ -11,8 +11,8 @@ def cases(count, value=0, dtype=torch.uint8, side=16):
         images=torch.full((count, 1, side, side), value, dtype=dtype),
         labels=torch.full((count, side, side), value, dtype=torch.uint8),
         masks=torch.full((count, side, side), value, dtype=torch.uint8),
-        offset=torch.arange(count, dtype=torch.float32),
-        scale=torch.ones(count),
+        offset=torch.arange(count, dtype=torch.float32)[:, None],
+        scale=torch.ones(count, 1),
         spacing=torch.ones(count, 2, dtype=torch.float64),
     )
 
@@ -26,7 +26,7 @@ def test_selected_cases_come_in_the_order_asked_for():
 
     assert chosen.names == ("03", "00")
     assert chosen.patients == ("p1", "p0")
-    assert chosen.offset.tolist() == [3, 0]
+    assert chosen.offset.tolist() == [[3], [0]]
     assert len(chosen) == 2
 
 

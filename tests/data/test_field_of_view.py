@@ -2,24 +2,15 @@ import pytest
 import torch
 
 from polyclinic.config import DataSettings, SiteSettings
-from polyclinic.data.batches import in_order
-from polyclinic.data.field_of_view import background_out_of_view, in_view
+from polyclinic.data.field_of_view import background_out_of_view
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
 from tests.data.real import FOLDERS
 
 
-def test_one_bright_channel_is_enough_to_be_in_view():
-    images = torch.tensor([[0.0, 0.05, 0.06], [0.0, 0.0, 0.0], [0.0, 0.0, 0.9]])[None, :, None]
-
-    assert in_view(images, 0.05).tolist() == [[[False, False, True]]]
-    assert in_view(images[:, 2:], 0.05).tolist() == [[[False, False, True]]]
-
-
 def test_without_darkness_everything_is_in_view():
     probabilities = torch.rand(2, 3, 4, 4).softmax(1)
 
-    assert in_view(torch.zeros(2, 1, 4, 4), None) is None
     assert background_out_of_view(probabilities, None) is probabilities
 
 
@@ -44,8 +35,7 @@ def test_real_photographs_have_corners_out_of_view_and_nothing_to_segment_there(
     settings = DataSettings(source=str(real / FOLDERS[name]))
     sites = [SiteSettings(name=place)]
     (site,) = load_federation(task, settings, sites, splits_folder=tmp_path)
-    (batch,) = in_order(site.train, batch=len(site.train))
-    view = in_view(batch.images, task.dark)
+    view = site.train.views
     wanted = site.train.masks > 0
 
     assert (~view).float().mean() > 0.05

@@ -4,6 +4,7 @@ import pytest
 
 from polyclinic.data.errors import DataError
 from polyclinic.data.folder import find_sites, read_site
+from polyclinic.data.site_files import KEYS
 from tests.data.folders import draw_case, write_labels, write_listing, write_picture, write_site
 
 
@@ -97,11 +98,9 @@ def test_every_mistake_of_a_site_is_found_at_once(tmp_path):
     (folder / "site.toml").write_text('tsak = "fundus"')
 
     assert set(read_site(folder).mistakes) == {
-        'site alpha, site.toml: no key "tsak" (allowed: name, task, labels, spacing, '
-        "annotates, values, colours, weak); "
-        'did you mean "task"?',
+        f'site alpha, site.toml: no key "tsak" (allowed: {", ".join(KEYS)}); did you mean "task"?',
         "site alpha, images/notes.txt: is of no known type; known are .png, .jpg, .jpeg, .tif, "
-        ".tiff, .npy, .h5, .hdf5",
+        ".tiff, .npy, .h5, .hdf5, .nii, .nii.gz, .dcm",
         "site alpha, images/03.png: is a second file of case 03",
         "site alpha, masks/02.png: there is no image 02 to it",
         "site alpha, images/01.png: has no mask and no label",

@@ -51,8 +51,8 @@ def test_tensors_are_exactly_the_files(source):
         assert np.array_equal(train.images[number].permute(1, 2, 0), image)
         assert np.array_equal(train.masks[number], mask)
         assert np.array_equal(train.labels[number], mask)
-        assert train.offset[number] == image.min()
-        assert train.scale[number] == image.max() - image.min()
+        assert (train.offset[number] == image.min()).all()
+        assert (train.scale[number] == image.max() - image.min()).all()
 
 
 def test_loading_twice_gives_the_same(source):
@@ -331,3 +331,78 @@ def test_drawn_and_read_sites_can_be_mixed(source):
 def test_synthetic_sites_cannot_be_folded():
     with pytest.raises(DataError, match="split of its own"):
         load_federation(FUNDUS, DataSettings(size=0.05, folds=3))
+
+
+def write_views(folder, seen=np.s_[4:]):
+    """Views of all cases, in which only some rows were seen."""
+    for file in sorted((folder / "images").iterdir()):
+        view = np.zeros((32, 32), np.uint8)
+        view[seen] = 255
+        write_picture(folder / "views" / file.name, view)
+
+
+def test_what_a_view_leaves_out_is_neither_label_nor_scored(tmp_path):
+    folder = write_site(tmp_path / "data" / "alpha")
+    write_views(folder, np.s_[16:])
+    (plain,) = load(write_site(tmp_path / "plain" / "alpha").parent)
+    (site,) = load(folder.parent)
+
+    assert site.train.views[:, 16:].all()
+    assert not site.train.views[:, :16].any()
+    assert (site.train.labels[:, :16] == 255).all()
+    assert not site.train.masks[:, :16].any()
+    assert site.train.labels[:, 16:].equal(plain.train.labels[:, 16:])
+    assert site.train.masks[:, 16:].equal(plain.train.masks[:, 16:])
+    assert site.train.images.equal(plain.train.images)
+
+
+def test_labels_made_from_masks_stay_in_view(tmp_path):
+    folder = write_site(tmp_path / "data" / "alpha")
+    write_views(folder)
+    (site,) = load(folder.parent, SiteSettings(name="alpha", labels="scribble"))
+
+    assert (site.train.labels[:, :4] == 255).all()
+    assert (site.train.labels[:, 4:] != 255).flatten(1).any(1).all()
+
+
+def test_views_that_do_not_fit_are_named(tmp_path):
+    folder = write_site(tmp_path / "data" / "alpha")
+    write_views(folder)
+    write_picture(folder / "views" / "00.png", np.zeros((32, 32), np.uint8))
+    write_picture(folder / "views" / "01.png", np.ones((16, 32), np.uint8))
+    write_picture(folder / "views" / "77.png", np.ones((32, 32), np.uint8))
+    (folder / "views" / "02.png").write_text("broken")
+
+    found = [line.partition("views/")[2] for line in mistakes(folder.parent)]
+    assert found[:3] == [
+        "77.png: there is no image 77 to it",
+        "00.png: shows nothing: every pixel is 0",
+        "01.png: is 16×32 pixels, its image 32×32",
+    ]
+    assert found[3].startswith("02.png: cannot be read")
+    assert len(found) == 4
+
+
+def test_a_site_may_prepare_its_images_otherwise(tmp_path):
+    folder = tmp_path / "data"
+    for name in ("alpha", "beta"):
+        write_site(folder / name, side=40)
+    (folder / "beta" / "site.toml").write_text('fit = "pad"\nnormalisation = "channelwise"\n')
+    alpha, beta = load(folder)
+    assert alpha.train.scale[0].unique().numel() == 1
+    assert beta.train.scale[0].unique().numel() == 3
+
+    own = SiteSettings(name="alpha", normalisation="window", window=(0.0, 100.0))
+    (alpha,) = load(folder, own)
+    assert alpha.train.offset.unique().tolist() == [0]
+    assert alpha.train.scale.unique().tolist() == [100]
+
+
+def test_what_a_site_cannot_do_with_its_images_is_told(tmp_path):
+    folder = write_site(tmp_path / "data" / "alpha")
+    (folder / "site.toml").write_text('fit = "padd"\nwindow = [0, 1]\n')
+    first, second = mistakes(folder.parent)
+
+    assert first.startswith('site alpha, site.toml: fit = "padd": must be one of the allowed')
+    assert "did you mean pad?" in first
+    assert 'window = [0, 1]: has no effect with normalisation = "minmax"' in second

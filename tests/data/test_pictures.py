@@ -1,10 +1,12 @@
 import numpy as np
+import pytest
 from scipy import ndimage
 
 from polyclinic.data.pictures import (
     PREDICTED,
     TRUE,
     as_picture,
+    colour_of,
     compared,
     draw_contours,
     draw_heat,
@@ -111,3 +113,17 @@ def test_heat_of_one_value_everywhere_still_shows_the_image():
     image = np.linspace(0, 255, 32 * 32).astype(np.uint8).reshape(1, 32, 32)
     picture = draw_heat(image, np.ones((4, 4)), side=32)
     assert picture[-1].mean() > picture[0].mean() + 50
+
+
+def test_every_class_has_a_colour_of_its_own():
+    colours = {colour_of(number) for number in range(254)}
+
+    assert len(colours) == 254
+    assert colour_of(0) == TRUE
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 5])
+def test_images_of_any_number_of_channels_make_a_picture(channels):
+    image = np.random.default_rng(0).random((channels, 8, 8))
+
+    assert as_picture(image).shape == (8, 8, 3)

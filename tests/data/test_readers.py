@@ -1,3 +1,5 @@
+import os
+
 import h5py
 import numpy as np
 import pytest
@@ -216,3 +218,116 @@ def save(path, pixels, key):
             file[key] = pixels
     else:
         write_picture(path, pixels)
+
+
+@pytest.mark.parametrize("channels", [2, 4, 5, 16])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("suffix", [".npy", ".h5", ".tif"])
+def test_images_of_many_channels_are_read_channels_first_or_last(tmp_path, channels, first, suffix):
+    image = np.random.default_rng(0).integers(0, 256, (channels, 20, 24), dtype=np.uint8)
+    stored = image if first else image.transpose(1, 2, 0)
+    path = tmp_path / f"image{suffix}"
+    if suffix == ".npy":
+        np.save(path, stored)
+    elif suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            file["image"] = stored
+    else:  # a page for each channel
+        frames = [Image.fromarray(plane) for plane in image]
+        frames[0].save(path, save_all=True, append_images=frames[1:])
+
+    assert np.array_equal(read_image(path, channels), image)
+
+
+def test_another_number_of_channels_than_the_task_has_is_refused(tmp_path):
+    np.save(tmp_path / "image.npy", np.zeros((20, 20, 5), np.float32))
+    with pytest.raises(UnreadableError, match=r"has shape \(20, 20, 5\); .* of 3 channels"):
+        read_image(tmp_path / "image.npy", 3)
+    np.save(tmp_path / "image.npy", np.zeros((20, 20, 3), np.float32))
+    with pytest.raises(UnreadableError, match="has 3 channels, the task 5"):
+        read_image(tmp_path / "image.npy", 5)
+
+
+def test_a_picture_of_a_task_with_four_channels_has_no_transparency_for_one(tmp_path):
+    Image.new("RGBA", (8, 8)).save(tmp_path / "image.png")
+    with pytest.raises(UnreadableError, match="has 3 channels, the task 4"):
+        read_image(tmp_path / "image.png", 4)
+
+
+def test_a_drawing_program_named_png_is_no_picture(tmp_path):
+    path = tmp_path / "a.png"
+    path.write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
+    )
+
+    with pytest.raises(UnreadableError, match="cannot be read: cannot identify image file"):
+        read_image(path, 1)
+
+
+def test_pipes_and_devices_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.png")
+    (tmp_path / "b.npy").symlink_to("/dev/zero")
+
+    for name in ("a.png", "b.npy"):
+        with pytest.raises(UnreadableError, match="no regular file"):
+            read_image(tmp_path / name, 1)
+
+
+def test_what_says_it_is_huge_is_refused_before_it_is_read(tmp_path):
+    header = np.lib.format.magic(1, 0)
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "|u1", "fortran_order": False, "shape": (10**6, 10**6)}
+        )
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("image", (10**6, 10**6), "u1", chunks=(100, 100))
+    Image.new("1", (10_000, 8_000)).save(tmp_path / "a.png")
+
+    assert (tmp_path / "a.npy").read_bytes().startswith(header)
+    with pytest.raises(UnreadableError, match="cannot be read"):
+        read_image(tmp_path / "a.npy", 1)
+    for name in ("a.h5", "a.png"):
+        with pytest.raises(UnreadableError, match="pixels; at most"):
+            read_image(tmp_path / name, 1)
+
+
+def test_hdf5_files_give_only_what_is_in_them(tmp_path):
+    (tmp_path / "secret").write_bytes(GREY.tobytes())
+    save(tmp_path / "other.h5", GREY, "image")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["soft"] = h5py.SoftLink("/image")
+        file["outside"] = h5py.ExternalLink("other.h5", "/image")
+        file.create_dataset(
+            "external", GREY.shape, "u1", external=[(tmp_path / "secret", 0, GREY.size)]
+        )
+        layout = h5py.VirtualLayout(GREY.shape, "u1")
+        layout[:] = h5py.VirtualSource(tmp_path / "other.h5", "image", GREY.shape)
+        file.create_virtual_dataset("virtual", layout)
+        file["image"] = GREY
+        file.create_group("group")
+
+    for key, words in {
+        "soft": "has a link",
+        "outside": "has a link",
+        "external": "in other files",
+        "virtual": "in other files",
+        "group": "has a group",
+    }.items():
+        with pytest.raises(UnreadableError, match=words):
+            read_mask(tmp_path / "a.h5", (key,))
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.tif"])
+def test_masks_that_lost_their_classes_are_refused(tmp_path, name):
+    how = {"format": "TIFF", "compression": "jpeg"} if name == "a.tif" else {"format": "JPEG"}
+    Image.fromarray(MASK).save(tmp_path / name, **how)
+
+    with pytest.raises(UnreadableError, match="save masks as PNG"):
+        read_mask(tmp_path / name)
+    assert read_image(tmp_path / name, 1).shape == (1, 20, 30)
+
+
+def test_lossless_tiff_masks_are_read_whatever_their_compression(tmp_path):
+    for compression in ("tiff_lzw", "tiff_deflate", "packbits"):
+        Image.fromarray(MASK).save(tmp_path / "a.tif", compression=compression)
+        assert np.array_equal(read_mask(tmp_path / "a.tif"), MASK)

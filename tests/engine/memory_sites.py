@@ -15,13 +15,14 @@ from polyclinic.config import (
 )
 from polyclinic.data.tasks import TASKS
 from polyclinic.engine.checkpoint import Checkpoint
-from polyclinic.engine.loop import Loop, Reply, Scored
-from polyclinic.engine.site_runner import Assignment
+from polyclinic.engine.loop import Loop
+from polyclinic.engine.run import Assignment
+from polyclinic.engine.sites import Reply, Scored
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
-from polyclinic.networks import UNet
+from polyclinic.networks.unet import UNet
 from polyclinic.runs import RoundLine, Score, SiteInfo
 
 INFOS = tuple(
@@ -59,11 +60,12 @@ class MemorySites:
             weights.flat.add_(images + self.spoils)
             yield site, Reply(Message(weights, numbers={"images": images, "steps": 1.0}), line)
 
-    def score(self, messages, *, split, metrics, number, since):
+    def score(self, scoring, messages, *, since):
+        number, split = scoring.round, scoring.split
         self.scorings.append((split, number, since, messages is not None))
         for info in self.scored:
             value = self.dice.get(number, 0.5)
-            row = Score(number, split, info.name, "case", "region", metrics[0], value)
+            row = Score(number, split, info.name, "case", "region", scoring.metrics[0], value)
             yield Scored(number, split, info.name, (row,))
 
     def forget(self, needed):

@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from polyclinic.engine.inspection import CASES, DRAWN, PIXELS, embedded
 from polyclinic.engine.local import assign
+from polyclinic.engine.pictures import CASES, DRAWN, PIXELS, embedded
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
@@ -64,9 +64,8 @@ def test_embeddings_are_what_the_head_sees_at_pixels_of_the_classes_named(federa
     site, cases = an_opened_site(federation)
     found = embedded("before", site, cases)
     chosen = cases.select(range(min(CASES, len(cases))))
-    images = (chosen.images.float() - chosen.offset[:, None, None, None]) / chosen.scale[
-        :, None, None, None
-    ]
+    offset, scale = (each[:, :, None, None] for each in (chosen.offset, chosen.scale))
+    images = (chosen.images.float() - offset) / scale
     with torch.no_grad():
         maps = site.net.eval().embed(images).double().movedim(1, 3)
     for number in range(3):
@@ -98,6 +97,7 @@ def test_looking_inside_changes_no_weight_and_no_score(federation):
     assert not (without.folder.path / "embeddings").exists()
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_weights_scores_and_embeddings_as_one_process(federation):
     small = federation(rounds=2)
     alone, together = small.run(NAME, PICTURES), small.run(NAME, PICTURES, "engine.workers=2")

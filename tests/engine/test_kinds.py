@@ -6,8 +6,8 @@ import pytest
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
 from polyclinic.engine.local import load_data
-from polyclinic.engine.loop import Scored
 from polyclinic.engine.run import runs_of
+from polyclinic.engine.sites import Scored
 from polyclinic.runs import RoundLine
 from polyclinic.weak import KINDS
 from tests.federations import perform
@@ -52,8 +52,8 @@ def results(made, labels, folder):
 @pytest.mark.parametrize(
     ("labels", "methods"),
     [
-        ("mask", METHODS),
         ("scribble", METHODS),
+        pytest.param("mask", METHODS, marks=pytest.mark.slow),
         *((k, ("fedavg",)) for k in KINDS if k != "scribble"),
     ],
 )

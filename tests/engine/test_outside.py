@@ -5,7 +5,7 @@ import pytest
 import torch
 from demo.drawn_sites import write_drawn_site
 
-from polyclinic.catalog import BUILT_IN, installed
+from polyclinic.catalog import installed
 from polyclinic.config import load_study, to_toml
 from polyclinic.data.synthetic import federation as drawn_sites
 from polyclinic.engine.run import runs_of
@@ -16,8 +16,10 @@ from polyclinic.methods.fedavg import FedAvg
 from polyclinic.runs import RunFolder
 from tests.federations import equal, run_locally
 from tests.outside import CODE, IN_FILE, NAMES, study_text
+from tests.small_unet import TABLES, SmallUNet
 
 ONE, TWO = "engine.workers=1", "engine.workers=2"
+TWO_SITES = '[[site]]\nname = "fjord"\n[[site]]\nname = "grove"\n'
 
 
 @dataclass(frozen=True)
@@ -56,19 +58,30 @@ def sites(tmp_path):
     return names
 
 
-def test_a_method_that_only_a_test_has_runs_with_one_and_two_workers(federation, tmp_path):
+@pytest.fixture
+def of_this_test(federation, tmp_path):
+    """A function that runs a method that only this test has."""
     small = federation(rounds=2, **{"data.size": 0.1, "evaluation.metrics": '["dice"]'})
-    tables = replace(BUILT_IN, method={"slow": Slow})
+    tables = replace(TABLES, method={"slow": Slow})
     file = tmp_path / "small.toml"
-    file.write_text('task = "octa"\nmethod = "slow"\n[network]\nname = "unet"\n')
+    file.write_text(
+        f'task = "octa"\nmethod = "slow"\n[network]\nname = "{SmallUNet.name}"\n{TWO_SITES}'
+    )
 
     def run(*overrides):
         study = load_study(file, [*small.base, *overrides], tables)
-        return finished(study, tmp_path / "-".join(("runs", *overrides)))
+        return weights(finished(study, tmp_path / "-".join(("runs", *overrides))))
 
-    alone = weights(run(ONE))
-    assert equal(alone, weights(run(TWO)))
-    assert not equal(alone, weights(run("method.pace=0.25")))
+    return run
+
+
+def test_a_method_that_only_a_test_has_runs_with_its_settings(of_this_test):
+    assert not equal(of_this_test(), of_this_test("method.pace=0.25"))
+
+
+@pytest.mark.slow
+def test_a_method_that_only_a_test_has_runs_with_one_and_two_workers(of_this_test):
+    assert equal(of_this_test(ONE), of_this_test(TWO))
 
 
 @pytest.mark.usefixtures("package", "sites")
@@ -94,7 +107,9 @@ def test_a_study_made_of_a_file_runs_in_other_processes_too(tmp_path, sites, for
     study = load_study(file, [], installed())
     alone = finished(study, tmp_path / "runs")
     workers = load_study(file, [TWO], installed())
-    assert equal(weights(alone), weights(finished(workers, tmp_path / "two")))
+    together = finished(workers, tmp_path / "two")
+    assert equal(weights(alone), weights(together))
+    assert alone.scores() == together.scores()
     assert all(score.metric in ("dice", f"{tmp_path}/mine.py:AREA") for score in alone.scores())
     assert (
         to_toml(finished_run(alone, installed()).study) == (alone.path / "study.toml").read_text()

@@ -1,16 +1,20 @@
 """A study whose network starts from a file of weights."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from polyclinic.api.progress import watching
 from polyclinic.catalog import BUILT_IN
-from polyclinic.cli.display import watching
 from polyclinic.config import load_study
+from polyclinic.data.errors import DataError
 from polyclinic.engine.local import assign, load_data
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.networks import PretrainedError, UNet
+from polyclinic.networks.pretrained import PretrainedError
+from polyclinic.networks.unet import UNet
 from tests.federations import run_locally
 
 DEVICE = torch.device("cpu")
@@ -74,7 +78,7 @@ def test_without_a_file_the_seed_alone_decides(study, tensors, tmp_path):
 
 def test_the_run_and_the_terminal_tell_once_what_was_taken_up(study, tensors, tmp_path, capsys):
     settings = load_study(study, ["seeds=[0, 1]"], BUILT_IN)
-    with watching(settings) as watch:
+    with watching(settings, tmp_path / "runs") as watch:
         done = run_locally(settings, tmp_path / "runs", watch=watch)
     expected = f"start.safetensors: {len(tensors)} of {len(tensors)} tensors of the network"
     assert [run.folder.about().pretrained for run in done] == [expected] * 2
@@ -88,3 +92,31 @@ def test_a_file_that_does_not_fit_stops_the_study_before_it_begins(study, tmp_pa
     with pytest.raises(PretrainedError, match="fits network 'unet'"):
         run_locally(settings, tmp_path / "runs", watch=lambda run, event: None)
     assert not runs_of(settings, tmp_path / "runs")[0].folder.exists
+
+
+def drawn(study, tmp_path, *overrides):
+    text = study.read_text().replace('pretrained = "start.safetensors"', "")
+    study.write_text(text)
+    overrides = ("training.pretrain=synthetic", "training.pretrain_steps=2", *overrides)
+    settings = load_study(study, overrides, BUILT_IN)
+    (run,) = runs_of(settings, tmp_path)
+    return SiteRunner(assign(run, load_data(settings, None, splits_folder=None)), DEVICE)
+
+
+def test_a_network_first_learns_from_drawn_images(study, tmp_path):
+    fedavg, fedper = (drawn(study, tmp_path, f"method={name}") for name in ("fedavg", "fedper"))
+    later = drawn(study, tmp_path, "training.pretrain_steps=3")
+    assert fedavg.pretrained == "2 steps on synthetic octa images"
+    assert equal(fedavg.initial, fedper.initial), "every method starts alike"
+    assert not equal(fedavg.initial, later.initial), "and from what was learned"
+
+
+def test_a_task_without_drawn_images_cannot_start_from_them(study, tmp_path):
+    runner = drawn(study, tmp_path)
+    other = replace(runner.assignment, task=replace(runner.assignment.task, name="kidney"), seed=1)
+    with pytest.raises(DataError, match='no synthetic federation for "kidney"'):
+        SiteRunner(other, DEVICE)
+
+
+def equal(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from polyclinic.engine.local import assign
-from polyclinic.engine.run import runs_of
-from polyclinic.engine.site_runner import Assignment, SiteRunner
+from polyclinic.engine.run import Assignment, runs_of
+from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, Stage, silent
@@ -138,7 +138,8 @@ def test_scoring_finalizes_on_a_copy_and_keeps_nothing(machine):
     state = visit(runner, data).state
     kept = SiteState(dict(state.weights.copy()), dict(state.memory))
     info, message = runner.assignment.sites[0], Message(runner.first_weights())
-    found = [runner.score(info, data[0], "val", ["dice"], message, kept, 1)[0] for _ in range(2)]
+    scoring = Scoring(1, "val", ("dice",))
+    found = [runner.score(info, data[0], scoring, message, kept)[0] for _ in range(2)]
     assert found[0] == found[1]
     assert all(torch.equal(kept.weights[name], state.weights[name]) for name in state.weights)
     assert torch.equal(message.weights.flat, runner.first_weights().flat)

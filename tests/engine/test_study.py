@@ -12,8 +12,9 @@ import torch
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
-from polyclinic.engine.loop import RoundDone, Scored
+from polyclinic.engine.loop import RoundDone
 from polyclinic.engine.run import runs_of
+from polyclinic.engine.sites import Scored
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.evaluation import METRICS, Metric
 from polyclinic.evaluation.metrics import APART
@@ -254,7 +255,7 @@ def test_a_killed_process_loses_at_most_the_round_under_way(small, tmp_path, how
         run_locally(study, tmp_path / "runs", resume=True, watch=silent)
     os.kill(process.pid, how)
     os.kill(process.pid, signal.SIGCONT)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=600)
     if how == signal.SIGINT:
         assert process.returncode == 130
         assert "--resume" in said
@@ -276,7 +277,7 @@ def test_workers_end_with_a_killed_run(small, tmp_path):
         process.kill()
     assert len(children) > 2
     left = [Path(f"/proc/{child}") for child in children]
-    until = time.monotonic() + 120
+    until = time.monotonic() + 600
     while any(path.exists() for path in left):
         assert time.monotonic() < until, "workers outlive their run"
         time.sleep(0.05)
@@ -309,7 +310,7 @@ def test_sites_may_lack_validation_cases(federation, monkeypatch):
     without = replace(first, val=first.val.select([]))
     monkeypatch.setattr(small, "data", lambda study: [without, *others])
     done = small.run("fedavg")
-    assert len({score.site for score in done.folder.scores("val")}) == 2
+    assert {score.site for score in done.folder.scores("val")} == {site.name for site in others}
 
 
 def test_sites_without_masks_train_but_are_not_scored(federation, monkeypatch):

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 
-from polyclinic.catalog import BUILT_IN
 from polyclinic.data.cases import with_masks
 from polyclinic.data.tasks import TASKS
 from polyclinic.engine.local import assign
@@ -22,6 +21,7 @@ from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import everything, part, statistics
 from polyclinic.runs import RunError, RunFolder
 from tests.federations import small_data
+from tests.small_unet import TABLES
 
 LAST = "evaluation.choose=last"
 CPU = torch.device("cpu")
@@ -34,7 +34,7 @@ def stranger():
 
 
 def tried(done, stranger, **settings):
-    return try_models(finished_run(done.folder, BUILT_IN), stranger, CPU, iterations=2, **settings)
+    return try_models(finished_run(done.folder, TABLES), stranger, CPU, iterations=2, **settings)
 
 
 def by_model(rows):
@@ -186,6 +186,6 @@ def test_what_cannot_be_tried_is_said(federation, stranger, tmp_path):
     name = done.folder.about().sites[0].name
     done.folder.weights_path(name).unlink()
     with pytest.raises(RunError, match=f"lacks the models of {name}: across hospitals"):
-        finished_run(done.folder, BUILT_IN)
+        finished_run(done.folder, TABLES)
     with pytest.raises(RunError, match="is not finished"):
-        finished_run(RunFolder(tmp_path / "nothing"), BUILT_IN)
+        finished_run(RunFolder(tmp_path / "nothing"), TABLES)

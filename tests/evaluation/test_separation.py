@@ -5,7 +5,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from polyclinic.evaluation.separation import separation
+from polyclinic.evaluation.statistics import separation
 
 
 def normal(mean, deviation, count=200_000):

@@ -2,7 +2,7 @@
 
 import torch
 
-from polyclinic.networks.site_gate import SiteGate
+from polyclinic.networks.gated_segmenter import SiteGate
 
 
 class Closed(torch.nn.Module):

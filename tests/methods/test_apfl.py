@@ -9,12 +9,12 @@ from polyclinic.methods.apfl import APFL
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import everything, under
 from polyclinic.networks.personal_copy import ALPHA, COPY, MixedSegmenter
-from tests.federations import Done, a_site, equal
+from tests.federations import NETS, Done, a_site, equal
+from tests.small_unet import SmallUNet
 
 LAST = "evaluation.choose=last"
 FIXED = ("method.adaptive=false", LAST)
 MIXINGS = pytest.mark.parametrize("mixing", ["outputs", "weights"])
-NETS = pytest.mark.parametrize("network", ["unet", "resnet_fpn"])
 
 
 def apfl(small, mixing, *settings):
@@ -65,7 +65,7 @@ def test_with_alpha_0_the_personal_model_never_moves_and_predictions_are_fedavgs
     done, average = apfl(small, mixing, "method.alpha=0.0", *FIXED), small.run("fedavg", LAST)
     start, _ = SiteRunner(
         assign(average.run, small.data(average.run.study)), torch.device("cpu")
-    ).assignment.first_network()
+    ).assignment.first_network(torch.device("cpu"))
     first = {name: start.state_dict()[name] for name in everything(start)}
     for site in names(done):
         assert equal(copies(done, site), first)
@@ -219,7 +219,7 @@ def test_fine_tuning_trains_the_mixture_that_is_used(federation, mixing):
             mixed = {
                 n: alpha * site.weights[f"{COPY}.{n}"] + (1 - alpha) * weights[n] for n in weights
             }
-            net = NETWORKS["unet"](channels=1, classes=2, width=2).eval()
+            net = SmallUNet(channels=1, classes=2).eval()
             net.load_state_dict(mixed, strict=False)
             expected = net(images).softmax(1)
     torch.testing.assert_close(found, expected)

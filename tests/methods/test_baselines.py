@@ -178,7 +178,7 @@ def test_weights_come_from_images_steps_or_are_equal(federation):
 
 def test_private_statistics_stay_at_the_site(federation):
     done = federation().run("fedavg", "federation.statistics=private", LAST)
-    first, second, _ = (done.site(site.name) for site in done.folder.about().sites)
+    first, second = (done.site(site.name) for site in done.folder.about().sites)
     statistics = {name for name in first if "running" in name}
     assert statistics
     assert all(not torch.equal(first[name], second[name]) for name in statistics)

@@ -19,6 +19,7 @@ from polyclinic.methods.finetune import FineTune
 from polyclinic.networks.parts import everything, norms, part
 from tests.federations import a_site, equal, perform
 
+pytestmark = pytest.mark.usefixtures("narrow_pyramids")
 LAST = "evaluation.choose=last"
 BARE = {"feddp": ("method.calibrate=false",)}  # what lets calibration follow it but once
 

@@ -4,16 +4,61 @@ from functools import cache
 
 import pytest
 
-from polyclinic.contract import CHECKS, Trial
+from polyclinic.contract import CHECKS, Trial, Violation
 from polyclinic.methods import METHODS
+from polyclinic.networks import NETWORKS
+from tests.small_unet import TABLES, SmallUNet
+
+PYRAMIDS = ("resnet_fpn", "pvt_fpn")
+SMALL = (SmallUNet.name, "pvt_fpn")  # the latter for methods of a transformer
+REFUSED = {
+    ("fedbn", "pvt_fpn"): "FedBN keeps BatchNorm layers at the site, but network 'pvt_fpn' has no",
+    ("fedap", "pvt_fpn"): "FedAP compares sites by what BatchNorm layers .* take a network with",
+    ("feddp", "resnet_fpn"): "network 'resnet_fpn' has no part 'queries'",
+}
+"""What a method says of a feature pyramid that it cannot work with."""
+
+pytestmark = pytest.mark.usefixtures("narrow_pyramids")
+every_check = pytest.mark.parametrize(
+    ("method", "check"), [(m, c) for m in METHODS for c in CHECKS]
+)
 
 
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory):
     """Each method's trial, whose runs all checks look at."""
-    return cache(lambda method: Trial(METHODS[method], tmp_path_factory.mktemp("trial")))
+    table = TABLES.network
+
+    def trial(method, *networks):
+        chosen = {name: table[name] for name in networks}
+        return Trial(METHODS[method], tmp_path_factory.mktemp("trial"), chosen)
+
+    return cache(trial)
 
 
-@pytest.mark.parametrize(("method", "check"), [(m, c) for m in METHODS for c in CHECKS])
+@every_check
 def test_the_method_keeps_the_contract(trials, method, check):
-    CHECKS[check](trials(method))
+    CHECKS[check](trials(method, *SMALL))
+
+
+@pytest.mark.slow
+@every_check
+def test_the_method_keeps_the_contract_with_the_whole_unet(trials, method, check):
+    CHECKS[check](trials(method, *NETWORKS))
+
+
+@pytest.mark.slow
+@every_check
+def test_the_method_keeps_the_contract_with_a_feature_pyramid(trials, method, check):
+    CHECKS[check](trials(method, *PYRAMIDS))
+
+
+@pytest.mark.parametrize("network", PYRAMIDS)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_works_with_a_feature_pyramid_or_says_why_not(trials, method, network):
+    trial = trials(method, network)
+    if (method, network) not in REFUSED:
+        assert trial.network == network
+        return
+    with pytest.raises(Violation, match=REFUSED[method, network]):
+        assert trial.network

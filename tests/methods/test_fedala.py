@@ -87,7 +87,7 @@ def keeps_its_own(monkeypatch):
 
 def test_a_mixture_of_zero_keeps_the_part_and_takes_the_rest(federation, keeps_its_own):
     done = federation(rounds=2).run("keepsitsown", "method.mixing.rate=0.0", LAST)
-    first, second, _ = (done.site(site.name) for site in done.folder.about().sites)
+    first, second = (done.site(site.name) for site in done.folder.about().sites)
     for name in first:
         private = name.split(".")[0] in ("decoder", "head") and "running" not in name
         assert torch.equal(first[name], second[name]) != private

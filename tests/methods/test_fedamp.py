@@ -35,7 +35,7 @@ def test_one_site_is_local_training_too(federation):
 
 def test_equal_shares_are_fedavg_with_equal_weights(federation):
     """A third of the own model and blunt attention to two others: all start from the mean."""
-    small = federation(rounds=2)
+    small = federation(sites=3, rounds=2)
     alike = ("federation.weighting=uniform", *SGD, LAST)
     settings = (f"method.own_share={1 / 3}", "method.sharpness=0.0", "method.pull=0.0")
     fedamp = small.run("fedamp", *settings, *alike).tensors("server")

@@ -14,10 +14,10 @@ from polyclinic.methods.fedap import DISTANCES, FedAP, distance, rows
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import EmptySelection, everything, norms
 from polyclinic.runs import SiteInfo
-from tests.federations import equal, perform
+from tests.federations import NETS, equal, perform
+from tests.small_unet import SmallUNet
 
 LAST = "evaluation.choose=last"
-NETS = pytest.mark.parametrize("network", ["unet", "resnet_fpn"])
 
 
 def some_distances(sites=4):
@@ -144,13 +144,13 @@ def test_the_layers_that_are_measured_can_be_set(federation):
     (_, _, encoder), *_ = measured(small)
     (site, _, both), *_ = measured(small, "method.measured=all")
     assert all(key.startswith("moments/encoder.") for key in encoder.extras)
-    assert len(encoder.extras) == 2 * 10  # the encoder of the U-Net has ten norm layers
+    assert len(encoder.extras) == 2 * 4  # the encoder of the small U-Net has four norm layers
     layers = {name.rpartition(".")[0] for name in norms(site.net)}
     assert {key.split("/")[1] for key in both.extras} == layers
 
 
 def test_a_model_trained_alone_is_measured_to_another_distance(federation):
-    small = federation()
+    small = federation(sites=3)
     tables = [
         small.run("fedap", f"method.alone={alone}", LAST).memory("server")[DISTANCES]
         for alone in (0, 1)
@@ -218,8 +218,8 @@ def test_a_site_that_was_not_measured_is_as_far_away_as_others_are_on_average():
 
 
 def test_norms_stay_and_what_was_measured_is_forgotten(federation):
-    done = federation().run("fedap", LAST)
-    private = norms(NETWORKS["unet"](channels=1, classes=2, width=2))
+    done = federation(sites=3).run("fedap", LAST)
+    private = norms(SmallUNet(channels=1, classes=2))
     assert not any(name.removeprefix("weights/") in private for name in done.tensors("server"))
     assert not any("moments" in name for name in done.memory("server"))
     lines = {line.stage: line.extras for line in done.folder.rounds()}

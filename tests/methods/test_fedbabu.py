@@ -7,13 +7,12 @@ from polyclinic.engine.local import assign
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.methods import METHODS
 from polyclinic.methods.fedbabu import FedBABU
-from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import everything, parameters, part
-from tests.federations import equal
+from tests.federations import NETS, equal
+from tests.small_unet import TABLES, SmallUNet
 
 LAST = "evaluation.choose=last"
 UNTUNED = ("method.tuning.iterations=0", LAST)
-NETS = pytest.mark.parametrize("network", ["unet", "resnet_fpn"])
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def test_heads_rest_bit_by_bit_until_they_are_tuned(federation, network, optimiz
     small = federation(rounds=3, **{"network.name": network, "training.optimizer": optimizer})
     done = small.run("fedbabu", "training.weight_decay=0.1", *UNTUNED)
     first = first_weights(done, small)
-    net = NETWORKS[network](channels=1, classes=2, width=2)
+    net = TABLES.network[network](channels=1, classes=2, width=2)
     heads = part(net, "head")
     for site in done.folder.about().sites:
         own = done.site(site.name)
@@ -87,7 +86,7 @@ def test_with_an_empty_body_nothing_changes_until_it_is_tuned(federation, limits
 
 def test_bodies_are_equal_everywhere_and_travel_alone(federation):
     done = federation().run("fedbabu", *UNTUNED)
-    net = NETWORKS["unet"](channels=1, classes=2, width=2)
+    net = SmallUNet(channels=1, classes=2)
     shared = FedBABU().shares(net)
     assert {name.removeprefix("weights/") for name in done.tensors("server")} == shared
     first, *others = (done.site(site.name) for site in done.folder.about().sites)
@@ -109,7 +108,7 @@ def test_only_the_part_to_be_tuned_is_tuned(federation, tuned, moves):
     before = small.run("fedbabu", *UNTUNED)
     after = small.run("fedbabu", "method.tuning.iterations=2", f"method.tuning.part={tuned}", LAST)
     assert equal(before.tensors("server"), after.tensors("server"))
-    net = NETWORKS["unet"](channels=1, classes=2, width=2)
+    net = SmallUNet(channels=1, classes=2)
     learning = parameters(net) & frozenset().union(*(part(net, name) for name in moves))
     for site in before.folder.about().sites:
         own, untuned = after.site(site.name), before.site(site.name)

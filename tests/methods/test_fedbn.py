@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from polyclinic.methods.fedbn import FedBN
-from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import EmptySelection, norms
+from tests.small_unet import SmallUNet
 
 LAST = "evaluation.choose=last"
 
@@ -12,7 +12,7 @@ LAST = "evaluation.choose=last"
 def test_norm_layers_stay_and_all_else_is_equal_everywhere(federation):
     done = federation().run("fedbn", LAST)
     sites = [done.site(site.name) for site in done.folder.about().sites]
-    private = norms(NETWORKS["unet"](channels=1, classes=2, width=2))
+    private = norms(SmallUNet(channels=1, classes=2))
     assert private < sites[0].keys()
     for name in sites[0]:
         same = all(torch.equal(sites[0][name], site[name]) for site in sites[1:])
@@ -23,14 +23,14 @@ def test_every_site_keeps_its_norms_bit_by_bit_through_the_average(federation):
     small = federation(rounds=1)
     done = small.run("fedbn", LAST)
     local = small.run("local", LAST)
-    private = norms(NETWORKS["unet"](channels=1, classes=2, width=2))
+    private = norms(SmallUNet(channels=1, classes=2))
     for site in done.folder.about().sites:  # the first as well: its norms are not the mean
         own, alone = done.site(site.name), local.site(site.name)
         assert all(torch.equal(own[name], alone[name]) for name in private)
 
 
 def test_a_network_without_norm_layers_is_refused():
-    net = NETWORKS["unet"](channels=1, classes=2, width=2)
+    net = SmallUNet(channels=1, classes=2)
     for module in net.modules():
         for name, child in module.named_children():
             if isinstance(child, nn.BatchNorm2d):

@@ -13,10 +13,9 @@ from polyclinic.federation.weights import Weights
 from polyclinic.losses.distillation import teaching
 from polyclinic.losses.supervised import segmentation_loss
 from polyclinic.methods.fedgkd import PAST, FedGKD, past_models, validation_loss
-from tests.federations import Done, a_site, equal, small_data
+from tests.federations import NETS, Done, a_site, equal, small_data
 
 LAST = "evaluation.choose=last"
-NETS = pytest.mark.parametrize("network", ["unet", "resnet_fpn"])
 TEACHERS = pytest.mark.parametrize("teacher", ["mean", "vote"])
 
 

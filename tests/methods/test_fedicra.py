@@ -7,7 +7,7 @@ from torch.nn.functional import l1_loss, mse_loss
 from polyclinic.methods import METHODS
 from polyclinic.methods.fedicra import CODE, FedICRA, site_contrast
 from polyclinic.networks.parts import everything, statistics, under
-from tests.federations import a_site, equal, one_visit
+from tests.federations import PAPER, a_site, equal, one_visit
 from tests.methods.gates import Closed
 
 LAST = "evaluation.choose=last"
@@ -212,7 +212,7 @@ def test_it_runs_on_every_task_with_any_mixture_of_kinds(federation, task, kinds
 def test_the_gates_parameters_and_traffic_are_those_of_the_corrected_paper(federation):
     small = federation(sites=5, kinds=KINDS)
     settings = ("training.batch=2", "federation.statistics=private", *QUICK)
-    runner, message, reply = one_visit(small, "fedicra", "network.width=16", *settings)
+    runner, message, reply = one_visit(small, "fedicra", *PAPER, *settings)
     assert sum(each.numel() for each in runner.net.parameters()) == 2_416_354
     numbers = 16  # bytes: of images and steps
     assert message.nbytes == 4 * 2_416_354

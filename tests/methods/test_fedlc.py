@@ -26,12 +26,11 @@ from polyclinic.networks.head_calibration import (
     peaks,
 )
 from polyclinic.networks.parts import everything, part, statistics, under
-from tests.federations import Done, a_site, equal, small_data
+from tests.federations import NETS, Done, a_site, equal, small_data
 from tests.methods.gates import Closed
 
 LAST = "evaluation.choose=last"
 CPU = torch.device("cpu")
-NETS = pytest.mark.parametrize("network", ["unet", "resnet_fpn"])
 BARE = ("method.contrast=0.0", "method.calibrate=false", LAST)
 
 

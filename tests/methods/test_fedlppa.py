@@ -8,11 +8,12 @@ from polyclinic.federation.server import Server
 from polyclinic.methods.fedlppa import PLACE, ROWS, SPARSITY, UNIVERSAL, FedLPPA
 from polyclinic.methods.second_decoder import main_names
 from polyclinic.networks.parts import parameters
-from tests.federations import a_site, equal, one_visit
+from tests.federations import PAPER, a_site, equal, one_visit
 
 LAST = "evaluation.choose=last"
 KINDS = ("point", "scribble", "block")
 QUICK = ("method.mixing.first_passes=2", LAST)
+BRIEF = {"training.iterations": 1, "network.width": 4}
 PLAIN = (
     "method.fusion=false",
     "method.second_decoder=none",
@@ -241,7 +242,7 @@ def test_a_model_trained_at_one_size_runs_at_another(federation):
     ],
 )
 def test_every_switch_changes_the_result(federation, changes):
-    small = federation(sites=2, rounds=2, kinds=KINDS)
+    small = federation(sites=2, rounds=2, kinds=KINDS, **BRIEF)
     changed = small.run("fedlppa", *changes, *QUICK).tensors("server")
     usual = small.run("fedlppa", *QUICK).tensors("server")
     common = changed.keys() & usual.keys()
@@ -286,7 +287,7 @@ def test_it_uses_a_new_blend_or_the_model_it_trained(federation, uses):
 def test_parameters_and_traffic_are_those_of_the_paper(federation):
     small = federation(sites=5, kinds=KINDS)
     settings = ("training.batch=2", "federation.statistics=private", *QUICK)
-    runner, message, reply = one_visit(small, "fedlppa", "network.width=16", *settings)
+    runner, message, reply = one_visit(small, "fedlppa", *PAPER, *settings)
     assert sum(each.numel() for each in runner.net.parameters()) == 2_897_430
     numbers = 16  # bytes: of images and steps
     assert message.nbytes == 4 * 2_897_430

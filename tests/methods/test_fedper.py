@@ -7,7 +7,8 @@ from polyclinic.methods import METHODS
 from polyclinic.methods.fedper import FedPer
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import everything, norms, part
-from tests.federations import equal
+from tests.federations import NETS, equal
+from tests.small_unet import SmallUNet
 
 LAST = "evaluation.choose=last"
 PARTS = pytest.mark.parametrize("private", ["head", "decoder", "encoder"])
@@ -39,7 +40,7 @@ def networks():
     return [NETWORKS[name](channels=1, classes=2) for name in ("unet", "resnet_fpn", "pvt_fpn")]
 
 
-@pytest.mark.parametrize("network", ["unet", "resnet_fpn"])
+@NETS
 def test_with_everything_private_it_is_local_training(federation, limits, network):
     small = federation(**{"network.name": network})
     whole, local = small.run("allhead", LAST), small.run("local", LAST)
@@ -70,7 +71,7 @@ def test_every_site_keeps_its_part_bit_by_bit_through_the_average(federation, pr
     small = federation(rounds=1)
     setting = f"method.private={private}"
     done, local = small.run("fedper", setting, LAST), small.run("local", LAST)
-    net = NETWORKS["unet"](channels=1, classes=2, width=2)
+    net = SmallUNet(channels=1, classes=2)
     kept = everything(net) - FedPer(private).shares(net)
     for site in done.folder.about().sites:  # the first as well: its part is not the mean
         own, alone = done.site(site.name), local.site(site.name)
@@ -81,7 +82,7 @@ def test_every_site_keeps_its_part_bit_by_bit_through_the_average(federation, pr
 def test_what_is_shared_is_equal_everywhere_and_what_is_private_differs(federation, private):
     done = federation().run("fedper", f"method.private={private}", LAST)
     sites = [done.site(site.name) for site in done.folder.about().sites]
-    net = NETWORKS["unet"](channels=1, classes=2, width=2)
+    net = SmallUNet(channels=1, classes=2)
     shared = FedPer(private).shares(net)
     assert {name.removeprefix("weights/") for name in done.tensors("server")} == shared
     for name in sites[0]:

@@ -11,7 +11,7 @@ from polyclinic.methods.fedavg import FedAvg
 from polyclinic.methods.fedprox import FedProx
 from polyclinic.methods.pulling import towards_received
 from polyclinic.networks.parts import parameters, statistics
-from tests.federations import equal
+from tests.federations import NETS, equal
 
 LAST = "evaluation.choose=last"
 SGD = (
@@ -21,10 +21,9 @@ SGD = (
     "training.learning_rate=0.1",
     LAST,
 )
-NETWORKS = pytest.mark.parametrize("network", ["unet", "resnet_fpn"])  # both have BatchNorm
 
 
-@NETWORKS
+@NETS
 @pytest.mark.parametrize("keep", ["true", "false"])
 def test_without_pull_it_is_fedavg(federation, network, keep):
     small = federation(**{"network.name": network, "training.keep_optimizer": keep})
@@ -33,7 +32,7 @@ def test_without_pull_it_is_fedavg(federation, network, keep):
         assert equal(prox.tensors(owner), fedavg.tensors(owner))
 
 
-@NETWORKS
+@NETS
 def test_with_one_step_of_descent_a_round_it_is_fedavg_for_every_pull(federation, network):
     small = federation(**{"network.name": network, "training.iterations": 1})
     prox, fedavg = small.run("fedprox", "method.pull=5", *SGD), small.run("fedavg", *SGD)

@@ -58,7 +58,7 @@ def test_the_body_phase_leaves_the_head_bit_by_bit(federation, monkeypatch):
     federation(rounds=1).run("fedrep", "method.head_share=1")
     heads = [moved for stream, moved in seen if stream == "head"]
     bodies = [moved for stream, moved in seen if stream == "main"]
-    assert len(heads) == len(bodies) == 3
+    assert len(heads) == len(bodies) == 2
     for moved in heads:
         assert {n for n in moved if "running" not in n} == {"head.weight", "head.bias"}
     for moved in bodies:

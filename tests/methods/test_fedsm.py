@@ -17,11 +17,10 @@ from polyclinic.networks.parts import everything
 from polyclinic.networks.personal_copy import COPY
 from polyclinic.networks.selector import SELECTOR, Selector
 from polyclinic.runs import SiteInfo
-from tests.federations import Done, a_site, equal, small_data
+from tests.federations import NETS, Done, a_site, equal, small_data
 
 LAST = "evaluation.choose=last"
 CPU = torch.device("cpu")
-NETS = pytest.mark.parametrize("network", ["unet", "resnet_fpn"])
 
 
 def names(done: Done) -> list[str]:
@@ -39,7 +38,8 @@ def shared(done: Done) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("network", "keep"), [("unet", "true"), ("unet", "false"), ("resnet_fpn", "false")]
+    ("network", "keep"),
+    [("unet", "true"), pytest.param("resnet_fpn", "false", marks=pytest.mark.slow)],
 )
 def test_the_shared_model_is_fedavgs_and_alone_the_personal_one_is_local_training(
     federation, network, keep
@@ -89,7 +89,7 @@ class Exchange:
 
 @NETS
 def test_soft_pull_conserves_the_sum_of_the_personal_models(federation, network):
-    exchange = Exchange(federation(**{"network.name": network}), "method.own_share=0.7")
+    exchange = Exchange(federation(sites=3, **{"network.name": network}), "method.own_share=0.7")
     _, replies = exchange.round(1)
     pulled = exchange.personal()
     for name in next(iter(pulled.values())):
@@ -101,7 +101,7 @@ def test_soft_pull_conserves_the_sum_of_the_personal_models(federation, network)
 
 
 def test_an_equal_share_makes_all_personal_models_the_uniform_mean(federation):
-    exchange = Exchange(federation(), f"method.own_share={1 / 3}")
+    exchange = Exchange(federation(sites=3), f"method.own_share={1 / 3}")
     _, replies = exchange.round(1)
     first, *others = exchange.personal().values()
     for other in others:
@@ -164,7 +164,7 @@ class Says(torch.nn.Module):
 
 
 def test_each_image_is_predicted_by_the_model_of_the_site_it_is_taken_for(federation):
-    small = federation()
+    small = federation(sites=3)
     done = small.run("fedsm", LAST)
     method, site = final_site(small, done)
     infos = site.sites

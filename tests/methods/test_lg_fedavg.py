@@ -20,11 +20,10 @@ from polyclinic.methods.lg_fedavg import LGFedAvg
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import everything, part, statistics
 from polyclinic.runs import SiteInfo
-from tests.federations import equal, perform
+from tests.federations import NETS, equal, perform
 
 LAST = "evaluation.choose=last"
 COLD = ("method.warm_start=0", LAST)
-NETS = pytest.mark.parametrize("network", ["unet", "resnet_fpn"])
 
 
 @dataclass(frozen=True)

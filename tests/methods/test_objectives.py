@@ -62,7 +62,9 @@ def test_fedicra_adds_up_labels_trees_crf_and_contrast(
     federation, tree, crf, contrast, guides, distance
 ):
     names = {"tree": tree, "crf": crf, "contrast": contrast, "guides": guides, "distance": distance}
-    method, site, _ = a_site(federation, "fedicra", *settings(**names), index=1)
+    method, site, _ = a_site(
+        federation, "fedicra", "network.name=unet", *settings(**names), index=1
+    )
     batch, net = weakly_labelled(), site.net
     images, labels = batch.images, batch.labels.long()
     found = from_the_same_draws(net, lambda: method.loss(site, batch))

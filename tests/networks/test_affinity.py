@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from polyclinic.networks import NETWORKS, Segmenter, everything
+from polyclinic.networks import NETWORKS
 from polyclinic.networks.affinity import (
     Affinity,
     NoPlaceForAttention,
@@ -12,6 +12,8 @@ from polyclinic.networks.affinity import (
     add_affinity,
     affinity,
 )
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.parts import everything
 
 
 def small(name="unet", projection=None):

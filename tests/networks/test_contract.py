@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from polyclinic.networks import NETWORKS, ImageError, Segmenter, everything, statistics
-from polyclinic.networks.contract import likeliest
+from polyclinic.networks import NETWORKS
+from polyclinic.networks.contract import ImageError, Segmenter, likeliest
+from polyclinic.networks.parts import everything, statistics
 
 UNET = (16, [64, 32, 16, 8, 4], [8, 16, 32, 64])
 PYRAMID = (32, [16, 8, 4, 2], [2, 4, 8, 16, 16])

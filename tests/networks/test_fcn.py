@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from polyclinic.networks import FCN
+from polyclinic.networks.fcn import FCN
 
 # Places of the convolutions in public checkpoints of VGG-16 with norms: features.0, features.3 …
 CONVOLUTIONS = (0, 3, 7, 10, 14, 17, 20, 24, 27, 30, 34, 37, 40)

@@ -3,8 +3,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from polyclinic.networks.blocks import EnlargingHead
 from polyclinic.networks.fpn import FPNDecoder
-from polyclinic.networks.heads import EnlargingHead
 
 WIDTHS = (4, 6, 8, 10)
 

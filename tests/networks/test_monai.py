@@ -39,13 +39,14 @@ def test_u_net_plus_plus_gives_the_same_map():
     torch.testing.assert_close(theirs.final_conv_0_4(last), expected, atol=1e-9, rtol=0)
 
 
-def test_resnet_18_has_the_same_names_and_gives_the_same_maps():
+@pytest.mark.parametrize("depth", [18, 34, 50])
+def test_a_resnet_has_the_same_names_and_gives_the_same_maps(depth):
     torch.manual_seed(0)
-    theirs = nets.resnet18(
+    theirs = getattr(nets, f"resnet{depth}")(
         spatial_dims=2, n_input_channels=1, conv1_t_stride=2, bias_downsample=False
     ).double()
     theirs.fc = nn.Identity()
-    ours = ResNet(1, 64).double()
+    ours = ResNet(1, 64, depth).double()
     state = theirs.state_dict()
     ours.load_state_dict({n: each for n, each in state.items() if "num_batches" not in n})
     images = torch.rand(2, 1, 64, 96, dtype=torch.float64)

@@ -2,10 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from polyclinic.networks import (
+from polyclinic.networks.parts import (
     EmptySelection,
     PartError,
-    UNet,
     everything,
     nonempty,
     norms,
@@ -15,6 +14,7 @@ from polyclinic.networks import (
     statistics,
     under,
 )
+from polyclinic.networks.unet import UNet
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_a_path_never_captures_one_that_merely_begins_alike():
 
 def test_an_unknown_path_is_refused_with_the_nearest(net):
     with pytest.raises(
-        PartError, match=r"network 'unet' has no module 'encodr'; did you mean 'encoder'"
+        PartError, match=r'network .unet. has no module .encodr.; did you mean "encoder"'
     ):
         under(net, "encodr")
 
@@ -94,7 +94,7 @@ def test_the_published_parts_are_found_by_name(net):
     assert part(net, "head") == {"head.weight", "head.bias"}
     assert part(net, "norms") == norms(net)
     assert part(net, "encoder") == under(net, "encoder")
-    with pytest.raises(PartError, match=r"has no part 'norm'; did you mean 'norms'"):
+    with pytest.raises(PartError, match=r'has no part .norm.; did you mean "norms"'):
         part(net, "norm")
 
 

@@ -5,7 +5,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from polyclinic.networks import FCN, PVTFPN, PretrainedError, ResNetFPN, UNet, load_pretrained
+from polyclinic.networks.fcn import FCN
+from polyclinic.networks.pretrained import PretrainedError, load_pretrained
+from polyclinic.networks.pvt import PVTFPN
+from polyclinic.networks.resnet_fpn import ResNetFPN
+from polyclinic.networks.unet import UNet
 from tests.networks.plain_pvt import random_checkpoint
 
 
@@ -16,10 +20,7 @@ def small():
 
 
 def saved(path, tensors):
-    if path.suffix == ".safetensors":
-        save_file({name: each.contiguous() for name, each in tensors.items()}, path)
-    else:
-        torch.save(tensors, path)
+    save_file({name: each.contiguous() for name, each in tensors.items()}, path)
     return path
 
 
@@ -33,12 +34,11 @@ def holds(net, tensors):
     return all(torch.equal(each, tensors[name]) for name, each in net.state_dict().items())
 
 
-@pytest.mark.parametrize("ending", ["pth", "pt", "safetensors"])
-def test_a_public_transformer_becomes_the_encoder(tmp_path, ending):
+def test_a_public_transformer_becomes_the_encoder(tmp_path):
     checkpoint = random_checkpoint()
     net = PVTFPN(channels=3, classes=2)
     decoder = {name: each.clone() for name, each in net.decoder.state_dict().items()}
-    match = load_pretrained(net, saved(tmp_path / f"pvt_v2_b0.{ending}", checkpoint))
+    match = load_pretrained(net, saved(tmp_path / "pvt_v2_b0.safetensors", checkpoint))
     assert match.place == "encoder"
     assert set(match.loaded) == set(net.encoder.state_dict())
     assert (match.missing, match.shapes) == ((), ())
@@ -51,7 +51,7 @@ def test_a_public_transformer_becomes_the_encoder(tmp_path, ending):
     assert holds(net.decoder, decoder)
     told = str(match)
     wanted = len(match.loaded)
-    assert told.startswith(f"pvt_v2_b0.{ending}: {wanted} of {wanted} tensors of the encoder")
+    assert told.startswith(f"pvt_v2_b0.safetensors: {wanted} of {wanted} tensors of the encoder")
     assert f"not used: {', '.join(match.unused)}" in told
     assert "not in the file" not in told
 
@@ -59,7 +59,7 @@ def test_a_public_transformer_becomes_the_encoder(tmp_path, ending):
 def test_another_number_of_channels_is_told_with_both_shapes(tmp_path):
     net = PVTFPN(channels=1, classes=2)
     first = net.encoder.state_dict()["patch_embed1.proj.weight"].clone()
-    match = load_pretrained(net, saved(tmp_path / "b0.pth", random_checkpoint()))
+    match = load_pretrained(net, saved(tmp_path / "b0.safetensors", random_checkpoint()))
     assert match.shapes == ("patch_embed1.proj.weight (32×3×7×7 in the file, 32×1×7×7 here)",)
     assert torch.equal(net.encoder.state_dict()["patch_embed1.proj.weight"], first)
     assert f"{len(match.loaded)} of {len(match.loaded) + 1} tensors" in str(match)
@@ -76,7 +76,7 @@ def test_counters_of_public_checkpoints_are_passed_over(tmp_path, network):
         if name.endswith("running_mean")
     }
     assert counters
-    match = load_pretrained(net, saved(tmp_path / "a.pth", tensors | counters))
+    match = load_pretrained(net, saved(tmp_path / "a.safetensors", tensors | counters))
     assert holds(net.encoder, tensors)
     assert match.unused == ()
 
@@ -99,12 +99,11 @@ def test_the_model_of_an_earlier_run_is_taken_up(tmp_path, small):
     assert holds(small, tensors)
 
 
-@pytest.mark.parametrize("wrapping", ["state_dict", "model"])
-def test_wrappings_and_prefixes_are_seen_through(tmp_path, small, wrapping):
+def test_prefixes_are_seen_through(tmp_path, small):
     tensors = other(small.encoder)
     named = {f"backbone.{name}": each for name, each in tensors.items()}
-    content = {wrapping: named | {"fc.weight": torch.ones(2)}, "epoch": 3}
-    match = load_pretrained(small, saved(tmp_path / "a.pth", content))
+    file = saved(tmp_path / "a.safetensors", named | {"fc.weight": torch.ones(2)})
+    match = load_pretrained(small, file)
     assert match.place == "encoder"
     assert holds(small.encoder, tensors)
 
@@ -112,7 +111,7 @@ def test_wrappings_and_prefixes_are_seen_through(tmp_path, small, wrapping):
 def test_what_a_file_lacks_keeps_its_values_and_is_told(tmp_path, small):
     before = {name: each.clone() for name, each in small.state_dict().items()}
     tensors = {n: each for n, each in other(small).items() if not n.startswith("decoder.")}
-    match = load_pretrained(small, saved(tmp_path / "part.pth", tensors))
+    match = load_pretrained(small, saved(tmp_path / "part.safetensors", tensors))
     assert all(name.startswith("decoder.") for name in match.missing)
     after = small.state_dict()
     assert all(torch.equal(after[name], before[name]) for name in match.missing)
@@ -121,31 +120,32 @@ def test_what_a_file_lacks_keeps_its_values_and_is_told(tmp_path, small):
 
 
 def test_a_file_that_fits_nowhere_is_refused_with_the_nearest_name(tmp_path, small):
-    file = saved(tmp_path / "x.pth", {"encoder.level.0.conv1.weight": torch.ones(2, 1, 3, 3)})
+    file = saved(
+        tmp_path / "x.safetensors", {"encoder.level.0.conv1.weight": torch.ones(2, 1, 3, 3)}
+    )
     with pytest.raises(
         PretrainedError,
-        match=r"x.pth fits network 'unet': it names encoder.level.0.conv1.weight, "
+        match=r"x.safetensors fits network 'unet': it names encoder.level.0.conv1.weight, "
         r"and the nearest name here is encoder.levels.0.conv1.weight",
     ):
         load_pretrained(small, file)
 
 
 def test_names_that_resemble_nothing_are_refused_with_an_example(tmp_path, small):
-    file = saved(tmp_path / "x.pth", {"ÄÖÜ": torch.ones(2)})
+    file = saved(tmp_path / "x.safetensors", {"ÄÖÜ": torch.ones(2)})
     with pytest.raises(PretrainedError, match=r"it names ÄÖÜ, and the names here are like \w+"):
         load_pretrained(small, file)
 
 
 def test_another_width_is_told_apart_from_another_network(tmp_path, small):
-    file = saved(tmp_path / "x.pth", other(UNet(channels=3, classes=3, width=5)))
+    file = saved(tmp_path / "x.safetensors", other(UNet(channels=3, classes=3, width=5)))
     with pytest.raises(PretrainedError, match=r"all shapes differ, such as .*is the width another"):
         load_pretrained(small, file)
 
 
-@pytest.mark.parametrize("content", [{}, [1, 2], {"epoch": 3}])
-def test_a_file_without_tensors_is_refused(tmp_path, small, content):
+def test_a_file_without_tensors_is_refused(tmp_path, small):
     with pytest.raises(PretrainedError, match="it holds no named tensors"):
-        load_pretrained(small, saved(tmp_path / "x.pth", content))
+        load_pretrained(small, saved(tmp_path / "x.safetensors", {}))
 
 
 class Trap:
@@ -156,31 +156,37 @@ class Trap:
 
 
 def test_files_that_would_run_code_are_refused(tmp_path, small, capsys):
-    file = tmp_path / "x.pth"
+    file = tmp_path / "x.safetensors"
     torch.save({"a": Trap()}, file)
-    with pytest.raises(PretrainedError, match="holds no plain weights"):
+    with pytest.raises(PretrainedError, match=r"is not a .safetensors file, the only kind"):
         load_pretrained(small, file)
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("name", ["x.pth", "x.safetensors"])
 @pytest.mark.parametrize("content", [b"", b"nonsense" * 9])
-def test_files_of_something_else_are_refused(tmp_path, small, name, content):
-    file = tmp_path / name
+def test_files_of_something_else_are_refused(tmp_path, small, content):
+    file = tmp_path / "x.pth"
     file.write_bytes(content)
-    with pytest.raises(PretrainedError, match="holds no plain weights"):
+    with pytest.raises(PretrainedError, match=r"is not a .safetensors file, the only kind"):
         load_pretrained(small, file)
 
 
-@pytest.mark.parametrize("ending", ["pth", "safetensors"])
-def test_a_missing_file_is_told_with_its_neighbour(tmp_path, small, ending):
-    saved(tmp_path / f"pvt_v2_b0.{ending}", other(small))
+@pytest.mark.parametrize(
+    "odd", [torch.full((2,), torch.nan), torch.ones(2, dtype=torch.int8), torch.ones(2) * 1j]
+)
+def test_numbers_that_are_no_weights_are_refused(tmp_path, small, odd):
+    with pytest.raises(PretrainedError, match=r"odd is not made of finite real numbers"):
+        load_pretrained(small, saved(tmp_path / "x.safetensors", other(small) | {"odd": odd}))
+
+
+def test_a_missing_file_is_told_with_its_neighbour(tmp_path, small):
+    saved(tmp_path / "pvt_v2_b0.safetensors", other(small))
     with pytest.raises(
-        PretrainedError, match=rf"no file of weights .*did you mean pvt_v2_b0.{ending}"
+        PretrainedError, match=r"no file of weights .*did you mean \"pvt_v2_b0.safetensors"
     ):
-        load_pretrained(small, tmp_path / f"pvt_v2_bo.{ending}")
-    with pytest.raises(PretrainedError, match=rf"no file of weights .*a.{ending}$"):
-        load_pretrained(small, tmp_path / "elsewhere" / f"a.{ending}")
+        load_pretrained(small, tmp_path / "pvt_v2_bo.safetensors")
+    with pytest.raises(PretrainedError, match=r"no file of weights .*a.safetensors$"):
+        load_pretrained(small, tmp_path / "elsewhere" / "a.safetensors")
 
 
 @pytest.mark.parametrize(

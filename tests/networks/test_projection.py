@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from polyclinic.networks.projection import Halving
+from polyclinic.networks.blocks import Halving
 
 
 @pytest.mark.parametrize("inputs", [1, 2, 4, 6, 17])

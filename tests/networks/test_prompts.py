@@ -3,8 +3,7 @@ import torch
 
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.attention import ChannelAttention, DualAttention, SpatialAttention
-from polyclinic.networks.prompted_segmenter import ContextGate, PromptedSegmenter
-from polyclinic.networks.prompts import Prompts
+from polyclinic.networks.prompted_segmenter import ContextGate, PromptedSegmenter, Prompts
 
 
 def prompts(size=4, **switches):

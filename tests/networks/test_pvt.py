@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from polyclinic.networks import PVTFPN, everything, part
-from polyclinic.networks.pvt import PVT, DropPath
+from polyclinic.networks.parts import everything, part
+from polyclinic.networks.pvt import PVT, PVTFPN, DropPath
 from tests.networks.plain_pvt import plain_features, random_checkpoint
 
 
@@ -21,10 +21,11 @@ def test_every_module_has_the_papers_size(net):
     assert count(net) == 5_165_793
 
 
-def test_b1_is_twice_as_wide():
+@pytest.mark.parametrize(("depth", "millions"), [(8, 14.0), (16, 25.4)], ids=["b1", "b2"])
+def test_wider_and_deeper_encoders_have_the_published_size(depth, millions):
     classifier = 512 * 1000 + 1000
     with torch.device("meta"):
-        assert round((count(PVT(3, 64)) + classifier) / 1e6, 1) == 14.0, "as published"
+        assert round((count(PVT(3, 64, depth)) + classifier) / 1e6, 1) == millions
 
 
 def test_queries_keys_and_values_are_published_and_have_the_known_size(net):

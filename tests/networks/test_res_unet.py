@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from polyclinic.networks import ResUNet
+from polyclinic.networks.res_unet import ResUNet
 
 
 def count(module):

@@ -3,8 +3,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from polyclinic.networks import ResNetFPN, norms, statistics
-from polyclinic.networks.resnet_fpn import ResNet
+from polyclinic.networks.parts import norms, statistics
+from polyclinic.networks.resnet_fpn import ResNet, ResNetFPN
 
 
 def count(module):
@@ -47,6 +47,12 @@ def test_the_encoder_has_the_known_size():
     assert count(net.encoder) == 11_176_512
     # As the transformer's, with other widths to read.
     assert count(net.decoder) == 1_755_904 + (64 + 128 + 256 + 512 - 32 - 64 - 160 - 256) * 256
+
+
+@pytest.mark.parametrize(("depth", "size"), [(34, 21_284_672), (50, 23_508_032)])
+def test_deeper_encoders_have_the_published_size(depth, size):
+    with torch.device("meta"):
+        assert count(ResNet(3, 64, depth)) == size
 
 
 def test_names_and_shapes_are_those_of_public_checkpoints(encoder):

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from polyclinic.networks import NETWORKS, ImageError
-from polyclinic.networks.gated_segmenter import GatedSegmenter
-from polyclinic.networks.site_gate import SiteGate, gated
+from polyclinic.networks import NETWORKS
+from polyclinic.networks.contract import ImageError
+from polyclinic.networks.gated_segmenter import GatedSegmenter, SiteGate, gated
 
 
 def small(**changes):

@@ -4,7 +4,9 @@ from bench.step import PlainUNet, plain_loss
 from torch import nn
 
 from polyclinic.losses import segmentation_loss
-from polyclinic.networks import ClassicUNet, UNet, norms, parameters
+from polyclinic.networks.classic_unet import ClassicUNet
+from polyclinic.networks.parts import norms, parameters
+from polyclinic.networks.unet import UNet
 
 
 def count(module):

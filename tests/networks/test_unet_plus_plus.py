@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from polyclinic.networks import UNetPlusPlus, norms, parameters
+from polyclinic.networks.parts import norms, parameters
+from polyclinic.networks.unet_plus_plus import UNetPlusPlus
 
 
 def count(module):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from polyclinic.federation.weights import flatten
-from polyclinic.networks import NETWORKS, everything, parameters
+from polyclinic.networks import NETWORKS
+from polyclinic.networks.parts import everything, parameters
 from polyclinic.networks.virtual_head import VirtualHead, orthogonal_rows, replace_head
 
 

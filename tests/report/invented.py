@@ -49,11 +49,11 @@ def write_run(
         about(title, seed, sites, regions, cases, started),
     )
     for number in range(1, (stop or rounds) + 1):
-        run.append_round(round_line(title, seed, site, number) for site in sites)
+        run.append(round_line(title, seed, site, number) for site in sites)
         if number % 5 == 0:
-            run.append_scores(validation(title, seed, sites, regions, number, rounds))
+            run.append(scores=validation(title, seed, sites, regions, number, rounds))
     if stop is None:
-        run.append_scores(tested(title, seed, sites, regions, metrics, rounds, cases))
+        run.append(scores=tested(title, seed, sites, regions, metrics, rounds, cases))
         for site in sites if pictures else ():
             draw_pictures(run, site)
         run.finish(Finished(chosen_round=rounds, seconds=184.2 + seed))

@@ -7,7 +7,7 @@ from tests.report.invented import write_run
 
 
 def add(run, number, site, **changes):
-    run.append_round([RoundLine(round=number, stage="fit", site=site, **changes)])
+    run.append([RoundLine(round=number, stage="fit", site=site, **changes)])
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_every_stage_has_its_own_bytes_in_the_order_of_a_run(tmp_path):
             size = {"enhance": 10, "fit": 100, "disclose": 1000 + 400 * seed}[stage]
             for site in ("alpha", "beta"):
                 line = {"stage": stage, "site": site, "down": size, "up": 2 * size}
-                run.append_round([RoundLine(round=number, **line)])
+                run.append([RoundLine(round=number, **line)])
     cost = method_costs(read_runs([tmp_path / "demo"]))[0]
     assert cost.stages == (
         StageCost("enhance", exchanges=2, down=20, up=40, total_bytes=120),
@@ -95,7 +95,7 @@ def test_a_stage_that_one_run_has_not_come_to_is_not_averaged_with_nothing(tmp_p
         run = write_run(tmp_path, "A", rounds=1, seed=seed, sites=("alpha",))
         (run.path / "rounds.jsonl").unlink()
         add(run, 1, "alpha", down=100)
-    run.append_round([RoundLine(round=2, stage="disclose", site="alpha", up=50)])
+    run.append([RoundLine(round=2, stage="disclose", site="alpha", up=50)])
     cost = method_costs(read_runs([tmp_path / "demo"]))[0]
     assert cost.stages[1] == StageCost("disclose", exchanges=1, down=0, up=50, total_bytes=50)
 

@@ -3,10 +3,15 @@ import math
 import numpy as np
 import pytest
 
-from polyclinic.report.figures.curves import _losses, loss_figure, site_figure, validation_figure
+from polyclinic.report.figures.curves import (
+    _losses,
+    loss_figure,
+    site_figure,
+    traffic_figure,
+    validation_figure,
+)
 from polyclinic.report.figures.distributions import distribution_figure
 from polyclinic.report.figures.style import style
-from polyclinic.report.figures.traffic import traffic_figure
 from polyclinic.report.reading import read_runs
 from polyclinic.runs import RoundLine
 from tests.report.invented import SITES, write_run
@@ -61,16 +66,14 @@ def test_only_the_loss_a_round_ends_with_is_drawn(tmp_path):
     run = write_run(tmp_path, "A", rounds=1, sites=("alpha",))
     (run.path / "rounds.jsonl").unlink()
     stages = {"enhance": 7.0, "fit": 1.0}
-    run.append_round(
-        [RoundLine(round=1, stage=n, site="alpha", loss=loss) for n, loss in stages.items()]
-    )
+    run.append([RoundLine(round=1, stage=n, site="alpha", loss=loss) for n, loss in stages.items()])
     (read,) = read_runs([run.path]).runs
     assert _losses(read) == {1: 1.0}
 
 
 def test_losses_that_are_no_numbers_leave_a_gap(tmp_path):
     run = write_run(tmp_path, "A", stop=3)
-    run.append_round([RoundLine(round=4, stage="fit", site="alpha", loss=math.nan)])
+    run.append([RoundLine(round=4, stage="fit", site="alpha", loss=math.nan)])
     assert loss_figure(read_runs([run.path])) is not None
 
 

@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from polyclinic.report import write_report
-from polyclinic.report.attention import attention_maps
 from polyclinic.report.figures.embeddings import embedding_figures
+from polyclinic.report.pictures import attention_maps
 from polyclinic.report.reading import read_runs
 from polyclinic.runs import Embedded, write_embeddings
 from tests.report.invented import SITES, generator, write_run

@@ -70,8 +70,11 @@ def test_the_page_says_which_weights_were_scored(tmp_path):
 
 
 def score_one(run, case, **values):
-    run.append_scores(
-        Score(1, "test", "alpha", case, "disc", metric, value) for metric, value in values.items()
+    run.append(
+        scores=(
+            Score(1, "test", "alpha", case, "disc", metric, value)
+            for metric, value in values.items()
+        )
     )
 
 

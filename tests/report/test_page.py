@@ -109,7 +109,7 @@ def test_the_page_shows_the_traffic_of_every_stage(tmp_path):
     for number, stage, down, up in ((1, "fit", 4, 5), (2, "fit", 4, 5), (3, "disclose", 6, 70)):
         for site in ("alpha", "beta"):
             line = {"stage": stage, "site": site, "down": down * 1000, "up": up * 1000}
-            run.append_round([RoundLine(round=number, **line)])
+            run.append([RoundLine(round=number, **line)])
     page = made([run.path], tmp_path / "out")
     (table,) = [
         rows for _, rows in page.tables if [cell.text for cell in rows[0]][1:2] == ["Stage"]

@@ -3,7 +3,7 @@ import shutil
 import numpy as np
 import pytest
 
-from polyclinic.report.likeness import same_settings, warnings
+from polyclinic.report.overview import same_settings, warnings
 from polyclinic.report.reading import read_runs
 from polyclinic.runs import RunError, RunFolder, Score
 from tests.report.invented import SITES, write_run
@@ -62,7 +62,7 @@ def test_all_broken_run_folders_are_named_at_once(tmp_path):
 
 def test_a_case_scored_twice_is_refused_by_file(tmp_path):
     run = write_run(tmp_path, "A")
-    run.append_scores([Score(20, "test", "alpha", "case-00", "disc", "dice", 0.5)])
+    run.append(scores=[Score(20, "test", "alpha", "case-00", "disc", "dice", 0.5)])
     with pytest.raises(RunError, match=r"scores\.csv: case case-00 of site alpha has two scores"):
         read_runs([tmp_path / "demo"])
 
@@ -99,7 +99,7 @@ def test_validation_is_the_mean_over_cases_and_regions(study):
 
 def test_what_comes_after_the_last_round_is_no_round(tmp_path):
     run = write_run(tmp_path, "A", rounds=3)
-    run.append_round([line.model_copy(update={"round": 4}) for line in run.rounds()[:4]])
+    run.append([line.model_copy(update={"round": 4}) for line in run.rounds()[:4]])
     read = read_runs([run.path]).runs[0]
     assert read.done_rounds == 3
     assert len(read.rounds) == 16

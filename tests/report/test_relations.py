@@ -18,8 +18,8 @@ def add_tables(run, rounds=20, sites=SITES[:4], name="affinity"):
             )
             for i in range(len(sites))
         )
-        run.append_tables(
-            [RoundTable(round=number, name=name, rows=sites, columns=sites, values=values)]
+        run.append(
+            tables=[RoundTable(round=number, name=name, rows=sites, columns=sites, values=values)]
         )
 
 

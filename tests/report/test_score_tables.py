@@ -13,10 +13,12 @@ from tests.report.invented import write_run
 def write_scores(root, title, values, *, seed=0, metric="dice", region="disc"):
     """A finished run whose only test scores are these: site → values of its cases."""
     run = write_run(root, title, seed=seed, sites=tuple(values), regions=("disc",), stop=1, cases=2)
-    run.append_scores(
-        Score(1, "test", site, f"c{index}", region, metric, value)
-        for site, cases in values.items()
-        for index, value in enumerate(cases)
+    run.append(
+        scores=(
+            Score(1, "test", site, f"c{index}", region, metric, value)
+            for site, cases in values.items()
+            for index, value in enumerate(cases)
+        )
     )
     run.finish(Finished(chosen_round=1, seconds=1))
     return run

@@ -17,7 +17,7 @@ SITES = {
 KINDS = ("point", "scribble", "scribble2", "block", "box-block")
 MOST = 60  # cases of a site
 PLACES = [
-    (task, site, kind)
+    pytest.param(task, site, kind, marks=[pytest.mark.slow] if site != sites[0] else [])
     for task, sites in SITES.items()
     for site in sites
     for kind in KINDS

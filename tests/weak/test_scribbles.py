@@ -3,8 +3,7 @@ import pytest
 from scipy import ndimage
 
 from polyclinic.masks import UNLABELLED
-from polyclinic.weak.brush import Brush
-from polyclinic.weak.scribbles import ragged_scribbles, scribbles
+from polyclinic.weak.scribbles import Brush, ragged_scribbles, scribbles
 from polyclinic.weak.style import style_of
 from tests.weak.masks import blob, disc_and_cup
 

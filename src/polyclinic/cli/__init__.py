@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -11,27 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from polyclinic import __version__
 from polyclinic.cli import federation
 from polyclinic.cli.code import tables
 from polyclinic.cli.contract import check_method
 from polyclinic.cli.deploy import app as deploy_app
+from polyclinic.cli.evaluate import compare_models, evaluate
+from polyclinic.cli.export import export
+from polyclinic.cli.predict import predict
 from polyclinic.cli.unseen import unseen
+from polyclinic.engine.environment import prepare_environment
 
 if TYPE_CHECKING:
     from polyclinic.data.tasks import Task
 
 # torch and matplotlib take seconds to import, so each command imports what it needs.
 
-ENVIRONMENT = {
-    # oneDNN takes instructions for granted that some virtual machines lack, and dies of them.
-    "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
-    # Threads that wait spin shortly, then sleep: spinning long slows a busy machine down
-    # twentyfold, not at all slows a quiet one by a third.
-    "GOMP_SPINCOUNT": "10000",
-}
-
 app = typer.Typer(
-    help="Personalized federated medical image segmentation.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -44,6 +39,27 @@ app.command()(federation.server)
 app.command()(federation.site)
 app.command()(unseen)
 app.command()(check_method)
+app.command()(export)
+app.command()(predict)
+app.command()(evaluate)
+app.command()(compare_models)
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"polyclinic {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_tell_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Personalized federated medical image segmentation."""
+
 
 StudyFile = Annotated[Path, typer.Argument(help="The TOML file of the study.")]
 Overrides = Annotated[
@@ -52,12 +68,14 @@ Overrides = Annotated[
         "--set", help="Change a setting, such as --set training.batch=4.", metavar="KEY=VALUE"
     ),
 ]
-Runs = Annotated[Path, typer.Option("--runs", help="The folder that holds all runs.")]
+Runs = Annotated[
+    Path, typer.Option("--runs", help="The folder that holds all runs, and volumes read once.")
+]
 
 
 def main() -> None:
     """Run the command line; mistakes of the user become a message, not a traceback."""
-    os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
+    prepare_environment()
     try:
         app()
     except ValueError as error:
@@ -75,27 +93,20 @@ def run(
     runs: Runs = Path("runs"),
 ) -> None:
     """Run every method of a study with every seed, then write the report."""
-    from polyclinic.cli.display import watching
+    from polyclinic.api.running import do_runs
     from polyclinic.cli.terminal_tables import show_summary
     from polyclinic.config import load_study
-    from polyclinic.engine.local import LocalEngine
-    from polyclinic.engine.study import run_study
     from polyclinic.report import write_report
-    from polyclinic.runs import SPLITS, slug
+    from polyclinic.runs import slug
 
-    if resume and fresh:
-        raise ValueError("--resume keeps earlier runs and --fresh removes them: give one of them")
     settings = load_study(study, overrides, tables())
     try:
-        with watching(settings) as watch:
-            engine = LocalEngine(runs / SPLITS)
-            done = run_study(settings, runs, engine, resume=resume, fresh=fresh, watch=watch)
+        paths = do_runs(settings, runs, resume=resume, fresh=fresh)
     except KeyboardInterrupt:
         again = [each for each in sys.argv[1:] if each not in ("--fresh", "--resume")]
         command = shlex.join(["polyclinic", *again, "--resume"])
         typer.echo(f"\nstopped; finished rounds are kept: {command}", err=True)
         sys.exit(130)
-    paths = [each.folder.path for each in done]
     page = write_report(paths, runs / slug(settings.name))
     show_summary(paths)
     typer.echo(f"report: {page}")
@@ -154,11 +165,13 @@ def weaken(
     kind: Annotated[str, typer.Option(help="The kind of label: see polyclinic list kinds.")],
     task: TaskName = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the annotator's hand.")] = 0,
+    runs: Runs = Path("runs"),
 ) -> None:
     """Make weak labels from a site's masks, and a contact sheet of them."""
     from rich.progress import Progress
 
-    from polyclinic.cli.terminal_tables import CONSOLE
+    from polyclinic.api.console import CONSOLE
+    from polyclinic.data.formats.store import FOLDER as VOLUMES
     from polyclinic.data.weakening import weaken_site
 
     with Progress(console=CONSOLE, disable=not CONSOLE.is_terminal) as progress:
@@ -170,6 +183,7 @@ def weaken(
             task=_task(task) if task else None,
             tasks=tables().task,
             on_case=lambda _, done, total: progress.update(bar, completed=done, total=total),
+            volumes=runs / VOLUMES,
         )
     typer.echo(f"contact sheet: {sheet}")
 
@@ -181,15 +195,18 @@ def check(
     sheet: Annotated[Path, typer.Option(help="Where to draw the contact sheet.")] = Path(
         "contact-sheet.png"
     ),
+    runs: Runs = Path("runs"),
 ) -> None:
     """Check every file of every site; print a summary and draw a contact sheet."""
     from polyclinic.cli.terminal_tables import show_check
     from polyclinic.data.check import check_folder
     from polyclinic.data.contact_sheet import contact_sheet
+    from polyclinic.data.formats.store import FOLDER as VOLUMES
 
-    summary = check_folder(folder, _task(task) if task else None, tables().task)
+    volumes = runs / VOLUMES
+    summary = check_folder(folder, _task(task) if task else None, tables().task, volumes)
     show_check(summary)
-    contact_sheet(folder, summary.task, sheet)
+    contact_sheet(folder, summary.task, sheet, volumes=volumes)
     typer.echo(f"contact sheet: {sheet}")
     if summary.mistakes:
         sys.exit(2)
@@ -203,11 +220,13 @@ def split(
     ] = (0.7, 0.1, 0.2),
     folds: Annotated[int, typer.Option(min=0, help="Cut this many folds instead.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the cut.")] = 0,
+    runs: Runs = Path("runs"),
 ) -> None:
     """Cut the cases of sites into train, val and test, and write that into the sites' folders."""
     from pydantic import ValidationError
 
     from polyclinic.config import DataSettings
+    from polyclinic.data.formats.store import FOLDER as VOLUMES
     from polyclinic.data.splits import write_splits
     from polyclinic.data.splitting import SplitRule
 
@@ -216,7 +235,8 @@ def split(
     except ValidationError as error:
         told = (f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
         raise ValueError("; ".join(told)) from error
-    for file in write_splits(folder, SplitRule(checked.split, checked.folds, seed=seed)):
+    rule = SplitRule(checked.split, checked.folds, seed=seed)
+    for file in write_splits(folder, rule, runs / VOLUMES):
         typer.echo(str(file))
 
 

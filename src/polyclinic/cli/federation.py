@@ -35,7 +35,7 @@ def server(
     ] = False,
 ) -> None:
     """Run a study across hospitals: start or join the SuperLink, then write the report."""
-    from polyclinic.cli.display import watching
+    from polyclinic.api.progress import watching
     from polyclinic.cli.terminal_tables import show_summary
     from polyclinic.config import load_study
     from polyclinic.config.coordinator_file import load_coordinator_file
@@ -50,7 +50,7 @@ def server(
     _refuse_unsaid_insecurity(file.insecure, insecure, coordinator)
     try:
         host = Coordinator(file, _say, going_on=_until_ended())
-        with host.open(), watching(settings) as watch:
+        with host.open(), watching(settings, runs, fresh=fresh) as watch:
             done = host.run(settings, runs, resume=resume, fresh=fresh, watch=watch)
     except KeyboardInterrupt:
         typer.echo("\nstopped; finished rounds are kept: give the command with --resume", err=True)

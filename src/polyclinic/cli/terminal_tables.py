@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
+
+from polyclinic.api.console import CONSOLE
 
 if TYPE_CHECKING:
     from polyclinic.data.check import Summary
-
-
-def plain_console(**settings: Any) -> Console:
-    """A console that takes nothing in a text for markup: names and texts come from sites, too."""
-    return Console(**settings, markup=False, emoji=False, highlight=False)
-
-
-CONSOLE = plain_console()
-if not CONSOLE.is_terminal:
-    CONSOLE.width = 160  # a file or a pipe has no edge to wrap at
+    from polyclinic.predict.evaluating import Evaluation
 
 
 def show_summary(paths: Sequence[Path]) -> None:
@@ -48,3 +40,18 @@ def show_check(summary: Summary) -> None:
     for mistake in summary.mistakes:
         CONSOLE.print(f"error: {mistake}", style="red", soft_wrap=True)  # lines to be copied
     CONSOLE.print(f"errors: {len(summary.mistakes)}, warnings: {len(summary.warnings)}")
+
+
+def show_evaluation(evaluation: Evaluation) -> None:
+    """Means of models at sites, with intervals."""
+    from polyclinic.predict.pages import score
+
+    table = Table(title="mean over cases (95 % interval, bootstrap over patients)")
+    for heading in ("model", "site", "region", *(m.title for m in evaluation.metrics.values())):
+        table.add_column(heading)
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for model, facts in evaluation.summary():
+        lines.setdefault((model, facts.site, facts.region), []).append(score(facts))
+    for names, cells in lines.items():
+        table.add_row(*names, *cells)
+    CONSOLE.print(table)

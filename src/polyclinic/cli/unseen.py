@@ -25,10 +25,10 @@ def unseen(
     ] = None,
 ) -> None:
     """Try the models of runs on a site that took no part: each, together, and tuned there."""
-    from polyclinic.cli.terminal_tables import CONSOLE
+    from polyclinic.api.console import CONSOLE
     from polyclinic.config import SiteSettings
     from polyclinic.data.load import load_federation
-    from polyclinic.engine.run import device_of
+    from polyclinic.engine.devices import device_of
     from polyclinic.engine.unseen import finished_run, try_models
     from polyclinic.runs import SPLITS, RunFolder, find_runs
 

@@ -5,7 +5,7 @@ from polyclinic.config.chosen import Choice, Factory, MethodChoice, NetworkChoic
 from polyclinic.config.comparing import changes
 from polyclinic.config.data_settings import DataSettings, SiteSettings
 from polyclinic.config.engine_settings import EngineSettings
-from polyclinic.config.loading import load_study
+from polyclinic.config.loading import load_study, read_study
 from polyclinic.config.mistakes import ConfigError, Mistake
 from polyclinic.config.printing import to_toml
 from polyclinic.config.study import (
@@ -16,6 +16,8 @@ from polyclinic.config.study import (
     TrainingSettings,
 )
 from polyclinic.config.tables import Origin, Tables, file_of, package_name
+from polyclinic.config.task import Task
+from polyclinic.config.task_entry import read_task
 
 __all__ = [
     "AugmentationSettings",
@@ -33,11 +35,14 @@ __all__ = [
     "SiteSettings",
     "Study",
     "Tables",
+    "Task",
     "TrainingSettings",
     "changes",
     "describe",
     "file_of",
     "load_study",
     "package_name",
+    "read_study",
+    "read_task",
     "to_toml",
 ]

@@ -1,7 +1,7 @@
 """Choices from the tables: a name and its settings become what they stand for."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from polyclinic.config.chosen import Choice, Factory, MethodChoice, NetworkChoic
 from polyclinic.config.data_settings import LabelKind
 from polyclinic.config.mistakes import Mistake, unknown
 from polyclinic.config.printing import literal
-from polyclinic.config.section import AtLeastOne, Section, Title
+from polyclinic.config.section import Title
 from polyclinic.config.tables import Origin, Tables
 from polyclinic.config.titles import default_title, told_apart
 
@@ -32,16 +32,6 @@ class ChoiceReader:
 
     tables: Tables
     mistakes: list[Mistake]
-
-    def task(self, entry: Any) -> TaskChoice | None:
-        """The task that an entry names; its resolution is the task's own unless given."""
-        found = self._look_up(entry, "task", "task")
-        checked = check(_TaskEntry, entry, "task", self.mistakes) if found else None
-        if found is None or checked is None:
-            return None
-        task, origin = found
-        size = checked.resolution or task.resolution
-        return TaskChoice(name=checked.name, built=replace(task, resolution=size), origin=origin)
 
     def network(self, entry: Any) -> NetworkChoice | None:
         """The network that an entry names; the papers' U-Net if it names none."""
@@ -152,18 +142,15 @@ class ChoiceReader:
 
 
 def fitting(task: TaskChoice, network: NetworkChoice, mistakes: list[Mistake]) -> None:
-    """Tells of a resolution that the network cannot take: it states its divisor."""
-    size, divisor = task.built.resolution, getattr(network.built.make, "divisor", 1)
-    if size % divisor:
-        below = size // divisor * divisor
-        near = f"{below} or {below + divisor}" if below else str(divisor)
-        problem = f"must be a multiple of {divisor} for the network {network.name}; try {near}"
-        mistakes.append(Mistake("task.resolution", problem, literal(size)))
-
-
-class _TaskEntry(Section):
-    name: str
-    resolution: AtLeastOne | None = None
+    """Tells of a side that the network cannot take: it states its divisor."""
+    divisor = getattr(network.built.make, "divisor", 1)
+    # With tiles whole images pass, too: when pictures for the report are drawn.
+    for key, size in (("resolution", task.built.resolution), ("tile", task.built.tile)):
+        if size % divisor:
+            below = size // divisor * divisor
+            near = f"{below} or {below + divisor}" if below else str(divisor)
+            problem = f"must be a multiple of {divisor} for the network {network.name}; try {near}"
+            mistakes.append(Mistake(f"task.{key}", problem, literal(size)))
 
 
 def _by_key(key: str, entries: list[Any]) -> dict[str, Any]:

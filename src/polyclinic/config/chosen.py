@@ -7,6 +7,7 @@ from typing import Any
 
 from polyclinic.config.section import Section
 from polyclinic.config.tables import Origin
+from polyclinic.config.task import Task
 
 
 class Choice(Section):
@@ -26,12 +27,14 @@ class Choice(Section):
 
 
 class TaskChoice(Choice):
-    """A task at the study's resolution."""
+    """A task with all that makes it, so that nothing else is needed to know it again."""
+
+    built: Task
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What of a task a study can set."""
-        return {"resolution": self.built.resolution}
+        """The task in the form of its file, without its name."""
+        return {name: value for name, value in self.built.settings.items() if name != "name"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class NetworkChoice(Choice):
 
     built: Factory
     pretrained: Path | None = None
-    """A file of weights to start from; not across hospitals."""
+    """A file of weights (.safetensors) to start from."""
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from polyclinic.config.checking import check
-from polyclinic.config.loading import read_toml
 from polyclinic.config.mistakes import ConfigError, Mistake
 from polyclinic.config.paths import make_absolute
+from polyclinic.config.reading import read_toml
 from polyclinic.config.section import FolderName, Section
 
 

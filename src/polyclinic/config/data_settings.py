@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, ValidationInfo, field_validator
 
 from polyclinic.config.section import Count, FolderName, Positive, Section, Share, known_in
+from polyclinic.config.task import AT_A_SITE, Fit, Normalisation, Range
 
 
 def _three(split: Any) -> Any:
@@ -85,3 +86,17 @@ class SiteSettings(Section):
     """What the site trains on; by default what its site.toml says, else full masks."""
     annotates: tuple[str, ...] = ()
     """The classes and regions to take of its annotation, as if it had no others; by default all."""
+    fit: Fit | None = None
+    """How the site's images meet the square, where not as the task says."""
+    normalisation: Normalisation | None = None
+    """What the numbers of the site's images become, where not as the task says."""
+    percentiles: Range | None = None
+    """Those of the task, for this site."""
+    window: Range | None = None
+    """That of the task, for this site."""
+
+    @property
+    def preparation(self) -> dict[str, Any]:
+        """What is otherwise for this site than the task says, and given here."""
+        values = {name: getattr(self, name) for name in AT_A_SITE}
+        return {name: value for name, value in values.items() if value is not None}

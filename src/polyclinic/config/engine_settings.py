@@ -8,7 +8,7 @@ from polyclinic.config.section import AtLeastOne, Count, Device, Positive, Secti
 
 
 class EngineSettings(Section):
-    """What carries the messages; threads = 0 divides all cores among the workers.
+    """What carries the messages, and what computes.
 
     With Flower each site has its own device and threads; a stage takes at most `deadline` seconds,
     a site that cannot be reached is waited for `patience` seconds once the others have answered,
@@ -28,7 +28,7 @@ class EngineSettings(Section):
     workers: AtLeastOne = 1
     """Processes that the sites are divided among; more than one means CPU only."""
     threads: Count = 0
-    """Threads of torch in each process; 0 divides all cores among the workers."""
+    """Threads in each process; 0 is OMP_NUM_THREADS, else all cores shared by the workers."""
     device: Device = "auto"
     """`auto` is CUDA where there is one, else the CPU."""
     encoding: Literal["float32", "float16", "bfloat16", "difference"] = "float32"

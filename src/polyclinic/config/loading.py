@@ -1,6 +1,5 @@
 """Reads a study from its TOML file: every mistake is found before any is reported."""
 
-import tomllib
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -12,8 +11,10 @@ from polyclinic.config.data_settings import NO_FOLDER
 from polyclinic.config.mistakes import ConfigError, Mistake, nearest
 from polyclinic.config.overrides import apply_overrides, shape
 from polyclinic.config.printing import literal
+from polyclinic.config.reading import read_toml
 from polyclinic.config.study import Conditions, Study
 from polyclinic.config.tables import Tables, file_of
+from polyclinic.config.task_entry import SUFFIX, chosen_task
 
 _CHOICES = ("task", "network", "method")
 
@@ -24,25 +25,40 @@ def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> St
     Paths in the file are relative to the file, paths in an override to the working directory.
     """
     file = Path(path)
-    study = {"name": file.stem} | read_toml(file)
+    content = {"name": file.stem} | read_toml(file)
+    return read_study(content, tables, source=file, beside=file.parent, overrides=overrides)
+
+
+def read_study(
+    study: dict[str, Any],
+    tables: Tables,
+    *,
+    source: Path | str,
+    beside: Path,
+    overrides: Sequence[str] = (),
+) -> Study:
+    """The study of a table as TOML would give it, which is changed on the way.
+
+    Errors name its source; paths are relative to the folder that it is beside.
+    """
     mistakes: list[Mistake] = []
     shape(study)
-    _find_code(study, file.parent)
+    _find_code(study, beside)
     changed = apply_overrides(study, overrides, tables, mistakes)
     _find_code(study, Path())
     _find_source(study)
-    _find_folders(study, file.parent, changed, mistakes)
+    _find_folders(study, beside, changed, mistakes)
     conditions = {key: value for key, value in study.items() if key not in _CHOICES}
     checked = check(Conditions, conditions, "", mistakes, context=tables, keys_of=Study)
     _refuse_repeated_sites(study["site"], mistakes)
     reader = ChoiceReader(tables, mistakes)
-    task = reader.task(study.get("task"))
+    task = chosen_task(study.get("task"), tables, mistakes)
     network = reader.network(study.get("network"))
     methods = reader.methods(study["method"])
     if task and network:
         fitting(task, network, mistakes)
     if mistakes or checked is None or task is None or network is None:
-        raise ConfigError(file, mistakes, changed)
+        raise ConfigError(source, mistakes, changed)
     metrics = reader.plain("metric", checked.evaluation.metrics)
     losses = reader.plain("loss", {checked.training.loss} - {"auto"})
     return Study(
@@ -53,25 +69,6 @@ def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> St
         loss=losses[0] if losses else None,
         metric=metrics,
     )
-
-
-def read_toml(file: Path) -> dict[str, Any]:
-    """The content of a TOML file; ConfigError says why it cannot be read."""
-    content = b""
-    try:
-        content = file.read_bytes()
-        return tomllib.loads(content.decode("utf-8-sig"))
-    except OSError as error:
-        near = nearest(file.name, [other.name for other in file.parent.glob("*.toml")])
-        meant = str(file.with_name(near)) if near else ""
-        reason = (error.strerror or str(error)).lower()
-        mistake = Mistake("the file", f"cannot be read: {reason}", meant=meant)
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        mistake = Mistake(f"line {line}", "is not UTF-8 text")
-    except tomllib.TOMLDecodeError as error:
-        mistake = Mistake("the file", f"is not valid TOML: {error}")
-    raise ConfigError(file, [mistake])
 
 
 def _find_code(study: dict[str, Any], beside: Path) -> None:
@@ -104,9 +101,13 @@ def _find_source(study: dict[str, Any]) -> None:
 def _find_folders(
     study: dict[str, Any], beside: Path, changed: set[str], mistakes: list[Mistake]
 ) -> None:
-    """Makes the folders of the data and the sites and the network's file absolute, in place."""
+    """Makes the folders of the data and the sites and all files absolute, in place."""
+    task = study.get("task")
+    if isinstance(task, dict) and str(task.get("name", "")).endswith(SUFFIX):
+        task.setdefault("file", task.pop("name"))
     tables: list[tuple[str, str, Any]] = [
         ("data", "source", study.get("data")),
+        ("task", "file", task),
         ("network", "pretrained", study.get("network")),
     ]
     for address, site in zip(addresses(study["site"]), study["site"], strict=True):

@@ -28,17 +28,17 @@ class Mistake:
 
 
 class ConfigError(ValueError):
-    """Every mistake of a study at once, with the file they are in."""
+    """Every mistake of a study at once, with the file or whatever else they are in."""
 
     def __init__(
-        self, path: Path, mistakes: Sequence[Mistake], overridden: Iterable[str] = ()
+        self, source: Path | str, mistakes: Sequence[Mistake], overridden: Iterable[str] = ()
     ) -> None:
-        self.path = path
+        self.source = source
         self.mistakes = tuple(mistakes)
         self.overridden = frozenset(overridden)
         count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
         lines = (f"  {mistake}{self._origin(mistake)}" for mistake in mistakes)
-        super().__init__("\n".join([f"{count} in {path}:", *lines]))
+        super().__init__("\n".join([f"{count} in {source}:", *lines]))
 
     def _origin(self, mistake: Mistake) -> str:
         at = mistake.key
@@ -48,7 +48,7 @@ class ConfigError(ValueError):
         return " (given by --set)" if from_command_line else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path, self.mistakes, self.overridden)
+        return type(self), (self.source, self.mistakes, self.overridden)
 
 
 def unknown(key: str, problem: str, value: str, wrong: Any, allowed: Iterable[str]) -> Mistake:

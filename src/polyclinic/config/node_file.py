@@ -11,9 +11,9 @@ from pydantic_core import PydanticCustomError
 
 from polyclinic.config.checking import check
 from polyclinic.config.data_settings import LabelKind
-from polyclinic.config.loading import read_toml
 from polyclinic.config.mistakes import ConfigError, Mistake
 from polyclinic.config.paths import make_absolute
+from polyclinic.config.reading import read_toml
 from polyclinic.config.section import (
     AtLeastOne,
     Count,
@@ -95,10 +95,12 @@ class Permissions(Section):
     """Methods that the site takes part in."""
     packages: Annotated[tuple[str, ...], AfterValidator(_in_one_spelling)] = ()
     """Installed packages, beside Polyclinic, whose code a study may use here."""
+    weights: tuple[Path, ...] = ()
+    """Files of weights here that a study may start from; it names them by their SHA-256."""
     cases: AtLeastOne = 5
     """The fewest training cases with which the site takes part."""
     message_megabytes: Positive = 500.0
-    """The largest message that may come or go."""
+    """The largest message that may come or go, in megabytes of 10⁶ bytes."""
 
 
 class PrivacySettings(Section):
@@ -124,7 +126,7 @@ class NodeFile(Section):
     device: Device = "auto"
     """`auto` is CUDA where there is one, else the CPU."""
     threads: Count = 0
-    """Threads of torch; 0 is all cores."""
+    """Threads of torch; 0 is what OMP_NUM_THREADS says, else all cores."""
     state: Path = Path("state")
     """Where private weights, memory and the ledger are kept."""
     server: ServerAddress
@@ -145,6 +147,7 @@ def load_node_file(path: str | Path, kinds: Iterable[str] | None = None) -> Node
     mistakes: list[Mistake] = []
     make_absolute(table, ("data", "state"), file.parent, mistakes)
     make_absolute(table.get("server"), ("ca", "key"), file.parent, mistakes, "server.")
+    make_absolute(table.get("allow"), ("weights",), file.parent, mistakes, "allow.")
     context = None if kinds is None else Tables(kind=dict.fromkeys(kinds))
     checked = check(NodeFile, table, "", mistakes, context=context)
     if mistakes or checked is None:

@@ -120,8 +120,10 @@ def _name(entry: Any) -> str:
     return str(entry.get("name", "")) if isinstance(entry, dict) else ""
 
 
-def _names(address: str, entry: Any) -> tuple[str, str]:
-    return address.removeprefix("."), _name(entry)
+def _names(address: str, entry: Any) -> tuple[str, ...]:
+    """What an entry is called: its address, its name, and for the first of a name also name#1."""
+    own = address.removeprefix(".")
+    return own, _name(entry), own if "#" in own else f"{own}#1"
 
 
 def _entry(value: Any) -> Any:

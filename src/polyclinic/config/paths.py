@@ -22,4 +22,12 @@ def make_absolute(
         if path == "":
             mistakes.append(Mistake(f"{prefix}{name}", "must not be empty", '""'))
         elif isinstance(path, str):
-            table[name] = str((beside / Path(path).expanduser()).resolve())
+            table[name] = _beside(path, beside)
+        elif isinstance(path, list):
+            table[name] = [
+                _beside(each, beside) if isinstance(each, str) else each for each in path
+            ]
+
+
+def _beside(path: str, beside: Path) -> str:
+    return str((beside / Path(path).expanduser()).resolve())

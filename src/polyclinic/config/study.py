@@ -13,6 +13,7 @@ from polyclinic.config.section import (
     FolderName,
     Positive,
     Section,
+    Share,
     known_in,
     unique,
 )
@@ -27,12 +28,31 @@ class AugmentationSettings(Section):
     """Rotate every second image by up to this many degrees; 0 is off."""
     quarter_turns: bool = False
     """Add 0 to 3 exact quarter turns."""
+    gamma: Annotated[float, Field(ge=0)] = 0.0
+    """Every second image to a power of up to 1 + this, or its inverse; 0 is off."""
+    contrast: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Contrast of every second image by a factor of 1 ± up to this; 0 is off."""
+    noise: Share = 0.0
+    """Noise in every second image, of a deviation up to this share of its range; 0 is off."""
+    blur: Annotated[float, Field(ge=0, le=16)] = 0.0
+    """Blur every second image by a Gaussian of up to this many pixels; 0 is off."""
+    low_resolution: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Take up to this share of its resolution from every second image; 0 is off."""
+
+    @property
+    def changes_looks(self) -> bool:
+        """Whether images differ in more than how they lie."""
+        return any((self.gamma, self.contrast, self.noise, self.blur, self.low_resolution))
 
 
 class TrainingSettings(Section):
     """How a site trains in one round."""
 
-    needs: ClassVar = {"momentum": ("optimizer", "sgd"), "power": ("schedule", "poly")}
+    needs: ClassVar = {
+        "momentum": ("optimizer", "sgd"),
+        "power": ("schedule", "poly"),
+        "pretrain_steps": ("pretrain", "synthetic"),
+    }
 
     optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
     """The optimizer of every site."""
@@ -66,6 +86,10 @@ class TrainingSettings(Section):
     """Keep the optimizer's state from one round to the next."""
     augmentation: AugmentationSettings = Field(default_factory=AugmentationSettings)
     """How training images are varied."""
+    pretrain: Literal["none", "synthetic"] = "none"
+    """`synthetic` trains the network on drawn images of the task before the first round."""
+    pretrain_steps: AtLeastOne = 600
+    """Steps of that training."""
 
     @field_validator("iterations")
     @classmethod

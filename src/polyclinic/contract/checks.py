@@ -1,23 +1,23 @@
 """The contract: named checks, each a function of a trial that raises a Violation."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import torch
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import ConfigError, load_study, to_toml
 from polyclinic.contract import privacy, repeating
-from polyclinic.contract.plans import ALONE, PARTIAL, PLAIN, Plan
-from polyclinic.contract.small_sites import TASK
-from polyclinic.contract.trial import Trial
-from polyclinic.contract.violation import Violation
+from polyclinic.contract.plans import ALONE, PARTIAL, PLAIN, Plan, Violation
+from polyclinic.contract.trial import TASK, Trial, told
 from polyclinic.contract.watched import difference
-from polyclinic.engine.states import SiteState
-from polyclinic.engine.tensors import nested
+from polyclinic.data.batches import in_order
+from polyclinic.engine.states import SiteState, tensors_of
+from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.networks.parts import parameters
@@ -67,19 +67,17 @@ def stages_are_sound(trial: Trial) -> None:
         raise Violation(f"stages after the last round must finalize: {', '.join(wrong)}")
 
 
-def runs_on_unequal_sites(trial: Trial) -> None:
-    """It ends in numbers at every site, be it of one case, with BatchNorm and kinds of labels."""
-    _ends_in_numbers(trial, PLAIN)
-
-
-def runs_alone(trial: Trial) -> None:
-    """It works with one site of one case."""
-    _ends_in_numbers(trial, ALONE)
-
-
-def runs_with_some_away(trial: Trial) -> None:
-    """It works where few sites take part in a round, with private statistics and optimizers."""
-    _ends_in_numbers(trial, PARTIAL)
+def ends_in_numbers(trial: Trial, plan: Plan) -> None:
+    """A run leaves finite numbers everywhere, and scores of every site."""
+    outcome = trial.run(plan)
+    owners: dict[str, Server | SiteState] = {"the server": outcome.server, **outcome.states}
+    for owner, state in owners.items():
+        for name, tensor in tensors_of(state).items():
+            if not torch.isfinite(tensor).all():
+                raise Violation(f"a run with {plan.words} leaves {name} of {owner} not finite")
+    scored = {each.site for each in outcome.scores if each.split == "test" and each.rows}
+    if missing := sorted(outcome.states.keys() - scored):
+        raise Violation(f"a run with {plan.words} leaves sites unscored: {', '.join(missing)}")
 
 
 def leaves_messages_alone(trial: Trial) -> None:
@@ -99,7 +97,8 @@ def replies_with_copies(trial: Trial) -> None:
 def predicts_without_trace(trial: Trial) -> None:
     """Predicting gives probabilities, the same twice, and changes neither weights nor memory."""
     site = _final_site(trial)
-    before = {n: t.clone() for n, t in nested(weights=site.weights, memory=site.memory).items()}
+    state = SiteState(site.weights, site.memory)
+    before = {name: tensor.clone() for name, tensor in tensors_of(state).items()}
     images = _images(site, 2)
     site.net.eval()
     with torch.no_grad(), trial.method.in_use(site):
@@ -111,7 +110,7 @@ def predicts_without_trace(trial: Trial) -> None:
         raise Violation(f"predictions have the shape {tuple(first.shape)} instead of {expected}")
     if not torch.allclose(first.sum(dim=1), torch.ones(()), atol=1e-4) or bool((first < 0).any()):
         raise Violation("predictions are no probabilities: they must sum to one over the classes")
-    if name := difference(before, nested(weights=site.weights, memory=site.memory)):
+    if name := difference(before, tensors_of(state)):
         raise Violation(f"predicting changed {name}")
 
 
@@ -138,11 +137,7 @@ def can_be_finished(trial: Trial) -> None:
     for each in outcome.exchanges:
         if each.stage.name not in names or each.before is None:
             continue
-        before, after = (
-            nested(weights=state.weights, memory=state.memory)
-            for state in (each.before, each.after)
-        )
-        if not difference(before, after):
+        if not difference(tensors_of(each.before), tensors_of(each.after)):
             raise Violation(
                 f"{each}: the finishing step changed nothing at the site. It trains the weights in "
                 "use: in_use() must open the model that is scored, and keep what is learned"
@@ -153,9 +148,9 @@ CHECKS: Mapping[str, Check] = {
     "its settings survive a file": settings_survive,
     "it travels to worker processes": pickles,
     "its stages are sound": stages_are_sound,
-    "it runs on unequal sites, one of a single case": runs_on_unequal_sites,
-    "it runs with one site": runs_alone,
-    "it runs with sites away and private statistics": runs_with_some_away,
+    "it runs on unequal sites, one of a single case": partial(ends_in_numbers, plan=PLAIN),
+    "it runs with one site": partial(ends_in_numbers, plan=ALONE),
+    "it runs with sites away and private statistics": partial(ends_in_numbers, plan=PARTIAL),
     "the same run gives the same bits": repeating.repeats,
     "scoring in the middle changes nothing": repeating.scored_mid_run,
     "a killed run resumes to the same bits": repeating.resumes,
@@ -171,16 +166,27 @@ CHECKS: Mapping[str, Check] = {
 }
 
 
-def _ends_in_numbers(trial: Trial, plan: Plan) -> None:
-    outcome = trial.run(plan)
-    owners: dict[str, Server | SiteState] = {"the server": outcome.server, **outcome.states}
-    for owner, state in owners.items():
-        for name, tensor in nested(weights=state.weights, memory=state.memory).items():
-            if not torch.isfinite(tensor).all():
-                raise Violation(f"a run with {plan.words} leaves {name} of {owner} not finite")
-    scored = {each.site for each in outcome.scores if each.split == "test" and each.rows}
-    if missing := sorted(outcome.states.keys() - scored):
-        raise Violation(f"a run with {plan.words} leaves sites unscored: {', '.join(missing)}")
+@dataclass(frozen=True)
+class Finding:
+    """One check and what the method breaks of it; nothing where it keeps it."""
+
+    check: str
+    broken: str = ""
+
+
+def examine(kind: type[Method]) -> Iterator[Finding]:
+    """Check after check, as they are done; runs are made once and thrown away at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Trial(kind, Path(folder))
+        for name, check in CHECKS.items():
+            try:
+                check(trial)
+            except Violation as violation:
+                yield Finding(name, str(violation))
+            except Exception as error:  # noqa: BLE001 (a stranger's code may raise anything)
+                yield Finding(name, f"it stopped: {told(error)}")
+            else:
+                yield Finding(name)
 
 
 def _final_site(trial: Trial) -> Site:
@@ -191,6 +197,4 @@ def _final_site(trial: Trial) -> Site:
 
 
 def _images(site: Site, count: int) -> torch.Tensor:
-    cases = site.data.train.select(range(count))
-    shape = (-1, 1, 1, 1)
-    return (cases.images - cases.offset.view(shape)) / cases.scale.view(shape)
+    return next(in_order(site.data.train, batch=count)).images

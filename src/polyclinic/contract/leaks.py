@@ -1,7 +1,5 @@
 """Whether tensors that leave a site hold values that must stay there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import numpy as np

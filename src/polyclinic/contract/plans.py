@@ -1,13 +1,15 @@
 """The runs of a trial: the plain one, and those that differ from it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from polyclinic.engine.loop import Event, RoundDone
 from polyclinic.runs import RoundLine
 
 Moment = tuple[type[Event], int]  # the first such event of that round
+
+
+class Violation(Exception):
+    """A method breaks the contract; the text says how, and often what would help."""
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,17 @@
 """What may leave a site: exactly what a method shares, and by value nothing private."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from polyclinic.contract.leaks import Marks, leaked, lengths, marks, owner, without
-from polyclinic.contract.plans import PARTIAL, PLAIN, Plan
+from polyclinic.contract.plans import PARTIAL, PLAIN, Plan, Violation
 from polyclinic.contract.trial import Outcome, Trial
-from polyclinic.contract.violation import Violation
-from polyclinic.contract.watched import Exchange, tensors_of
+from polyclinic.contract.watched import Exchange, named
+from polyclinic.data.batches import in_order
 from polyclinic.data.cases import SiteData, pool
+from polyclinic.data.errors import listed
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.federation.method import DISCLOSED
@@ -82,14 +81,14 @@ def _leak(
 ) -> tuple[str, str] | None:
     """What leaves, and what it holds of what is private before or after the visit."""
     numbers = [value for name, value in each.reply.numbers.items() if name not in ENGINE]
-    leaving = tensors_of(each.reply) | {"numbers": torch.tensor(numbers)}
+    leaving = named(each.reply) | {"numbers": torch.tensor(numbers)}
     if not any(tensor.numel() for tensor in leaving.values()):
         return None
     now = private_tensors(each.after, outcome.runner)
     then = private_tensors(each.before, outcome.runner) if each.before else {}
     short = lengths([*now.values(), *then.values()])
     out = marks(leaving.values(), short)
-    message = list(tensors_of(each.message).values())
+    message = list(named(each.message).values())
     shared = each.network.pick(outcome.runner.shared_in(each.stage)).values()
     attempts = [(cases, known, message)]
     if not each.stage.discloses:
@@ -123,14 +122,13 @@ def images_and_labels(site: SiteData) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for split in ("train", "val", "test"):
         cases = getattr(site, split)
-        shape = (-1, 1, 1, 1)
-        seen = (cases.images - cases.offset.view(shape)) / cases.scale.view(shape)
         found |= {
             f"the {split} images": cases.images,
-            f"the normalised {split} images": seen,
             f"the {split} labels": cases.labels,
             f"the {split} masks": cases.masks,
         }
+        for batch in in_order(cases, batch=len(cases)):
+            found[f"the normalised {split} images"] = batch.images
     return found
 
 
@@ -142,5 +140,4 @@ def _not_shared(each: Exchange, what: str, names: Names, expected: Names) -> str
 
 
 def _some(names: Iterable[str]) -> str:
-    listed = sorted(names)
-    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
+    return listed(sorted(names), most=3)

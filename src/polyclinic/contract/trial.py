@@ -1,45 +1,53 @@
 """A small federation on which a method shows what it does; each run is done once and kept."""
 
-from __future__ import annotations
-
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import torch
 
 from polyclinic.config import (
+    DataSettings,
     EvaluationSettings,
     Factory,
     FederationSettings,
     NetworkChoice,
+    SiteSettings,
     TrainingSettings,
 )
 from polyclinic.config.callables import parameters
-from polyclinic.contract.plans import PLAIN, Plan
-from polyclinic.contract.small_sites import small_sites, small_task
-from polyclinic.contract.violation import Violation
+from polyclinic.contract.plans import PLAIN, Plan, Violation
 from polyclinic.contract.watched import Exchange, ScatteredSites, WatchedSites
+from polyclinic.data import synthetic
 from polyclinic.data.cases import SiteData
+from polyclinic.data.load import load_federation
+from polyclinic.data.tasks import TASKS
 from polyclinic.engine.checkpoint import Checkpoint
-from polyclinic.engine.local import LocalSites, prepare_process
-from polyclinic.engine.loop import Event, Loop, Scored
-from polyclinic.engine.site_runner import Assignment, SiteRunner
-from polyclinic.engine.starting import first_server
+from polyclinic.engine.local import LocalSites
+from polyclinic.engine.loop import Event, Loop
+from polyclinic.engine.process import prepare_process
+from polyclinic.engine.run import Assignment, site_info
+from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.sites import Scored
 from polyclinic.engine.states import SiteState
+from polyclinic.engine.study import first_server
 from polyclinic.federation.method import Finish, Method
 from polyclinic.federation.server import Server
 from polyclinic.methods.calibration import IGC
 from polyclinic.methods.finetune import FineTune
 from polyclinic.methods.learned_mixing import Mixing
 from polyclinic.networks import NETWORKS
-from polyclinic.runs import RoundLine, RoundTable, RunFolder, Score, SiteInfo
+from polyclinic.networks.contract import Segmenter
+from polyclinic.runs import RunFolder
 
 WIDTH = 2
-SIDE, LARGER = 32, 64  # pixels; networks other than the first halve them once more
+SIDE, LARGER = 32, 64  # pixels; the larger for networks that halve the smaller to one
 CPU = torch.device("cpu")
+TASK = "octa"
+CASES = (1, 4, 3, 2, 3)  # each site trains on, at most
+KINDS = ("mask", "scribble", "block", "point", "mask")  # of their labels
 
 
 @dataclass(frozen=True)
@@ -56,9 +64,15 @@ class Outcome:
 class Trial:
     """One method on a few tiny sites; their images, labels and networks are made here."""
 
-    def __init__(self, kind: type[Method], folder: Path) -> None:
+    def __init__(
+        self,
+        kind: type[Method],
+        folder: Path,
+        networks: Mapping[str, Callable[..., Segmenter]] = NETWORKS,
+    ) -> None:
         self.kind = kind
         self.folder = folder
+        self.networks = networks
         self._done: dict[Plan, Outcome | Violation] = {}
 
     @cached_property
@@ -71,9 +85,9 @@ class Trial:
 
     @cached_property
     def network(self) -> str:
-        """The first network of the table that the method can work with."""
+        """The first of the networks that the method can work with."""
         reasons = []
-        for name in NETWORKS:
+        for name in self.networks:
             try:
                 SiteRunner(self.assignment(PLAIN, name), CPU)
             except ValueError as error:
@@ -113,17 +127,16 @@ class Trial:
         """What the machines of a run would agree on, with a method of its own."""
         network = network or self.network
         side = self._side(network)
-        make = NETWORKS[network]
+        make = self.networks[network]
         settings = {"width": WIDTH} if "width" in parameters(make) else {}
+        data = small_sites(side)[: plan.sites]
+        infos = tuple(site_info(site, index) for index, site in enumerate(data))
         return Assignment(
             method=replace(self.method),
             then=self.finishing if plan.finishing else (),
             network=NetworkChoice(name=network, built=Factory(make, settings)),
-            task=small_task(side),
-            sites=tuple(
-                SiteInfo(site.name, index, site.kind, len(site.train))
-                for index, site in enumerate(small_sites(side)[: plan.sites])
-            ),
+            task=TASKS[TASK].with_resolution(side),
+            sites=infos,
             training=TrainingSettings(batch=4, iterations=2, keep_optimizer=plan.keep_optimizer),
             loss=None,
             metrics={},
@@ -133,7 +146,7 @@ class Trial:
         )
 
     def _side(self, network: str) -> int:
-        return SIDE if network == next(iter(NETWORKS)) else LARGER
+        return SIDE if getattr(self.networks[network], "divisor", SIDE) < SIDE else LARGER
 
     def _walk(self, plan: Plan, folder: Path) -> Outcome:
         """The whole run; where it is killed, everything but its files is made anew."""
@@ -146,7 +159,7 @@ class Trial:
             events = []
             for event in loop.run():
                 events.append(event)
-                if moments and _is(event, *moments[0]):
+                if moments and (type(event), getattr(event, "round", None)) == moments[0]:
                     break
             else:
                 return self._outcome(loop, runner, sites, events)
@@ -155,12 +168,8 @@ class Trial:
     def _sites(self, plan: Plan, runner: SiteRunner, folder: Path) -> LocalSites:
         data, run = self.data(plan.sites), RunFolder(folder)
         if plan.scattered:
-            scattered = ScatteredSites(runner, data, run)
-            scattered.renewed = lambda: self.assignment(plan)
-            return scattered
-        watched = WatchedSites(runner, data, run)
-        watched.exchanges = []
-        return watched
+            return ScatteredSites(lambda: self.assignment(plan), runner, data, run)
+        return WatchedSites(runner, data, run)
 
     def _loop(self, plan: Plan, runner: SiteRunner, sites: LocalSites, folder: Path) -> Loop:
         settings = FederationSettings(rounds=plan.rounds, participation=plan.participation)
@@ -173,7 +182,7 @@ class Trial:
             sites,
             evaluation,
             Checkpoint(folder / "checkpoint"),
-            record_nothing,
+            lambda *_: None,  # no record: what counts is what sites and server end with
         )
 
     def _outcome(
@@ -190,14 +199,20 @@ class Trial:
         )
 
 
-def _is(event: Event, kind: type[Event], number: int) -> bool:
-    return isinstance(event, kind) and getattr(event, "round", None) == number
-
-
-def record_nothing(
-    lines: Sequence[RoundLine], scores: Sequence[Score], tables: Sequence[RoundTable]
-) -> None:
-    """A trial has no run folder: what counts is what its sites and its server end with."""
+@cache
+def small_sites(side: int) -> tuple[SiteData, ...]:
+    """Five unequal sites with labels of several kinds, the first with a single case."""
+    drawn = zip(synthetic.federation(TASK), KINDS, strict=True)
+    chosen = [SiteSettings(name=site.name, labels=kind) for site, kind in drawn]
+    sites = load_federation(TASKS[TASK].with_resolution(side), DataSettings(size=0.2), chosen)
+    return tuple(
+        replace(
+            site,
+            train=site.train.select(range(len(site.train))[:count]),
+            test=site.test.select([0]),
+        )
+        for site, count in zip(sites, CASES, strict=True)
+    )
 
 
 def brief(method: Method) -> Method:

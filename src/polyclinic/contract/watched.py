@@ -1,16 +1,16 @@
 """Sites of a trial: like those of the local engine, but watched or made as different as allowed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from polyclinic.engine.local import LocalSites, LocalWorker
-from polyclinic.engine.loop import Reply
-from polyclinic.engine.site_runner import Assignment, SiteRunner
+from polyclinic.engine.run import Assignment
+from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.sites import Reply
 from polyclinic.engine.states import SiteState
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
@@ -41,7 +41,9 @@ class Exchange:
 class WatchedSites(LocalSites):
     """Sites whose every exchange is noted."""
 
-    exchanges: list[Exchange]
+    def __init__(self, *run: Any) -> None:
+        super().__init__(*run)
+        self.exchanges: list[Exchange] = []
 
     def ask(
         self, stage: Stage, messages: Mapping[str, Message], *, number: int, since: int
@@ -64,7 +66,7 @@ class WatchedSites(LocalSites):
                 before=before,
                 after=after,
                 network=self.worker.runner.weights.copy(),
-                message_changed=not equal(tensors_of(written), tensors_of(message)),
+                message_changed=bool(difference(named(written), named(message))),
                 reply_is_live=any(
                     each.numel() and each.untyped_storage().data_ptr() == live
                     for each in leaving.values()
@@ -77,7 +79,9 @@ class WatchedSites(LocalSites):
 class ScatteredSites(LocalSites):
     """Sites that share nothing: a new runner and a new method for each visit, in reverse order."""
 
-    renewed: Callable[[], Assignment]
+    def __init__(self, renewed: Callable[[], Assignment], *run: Any) -> None:
+        super().__init__(*run)
+        self.renewed = renewed
 
     def ask(
         self, stage: Stage, messages: Mapping[str, Message], *, number: int, since: int
@@ -99,7 +103,7 @@ def copied(message: Message) -> Message:
     return Message(message.weights.copy(), extras, dict(message.numbers))
 
 
-def tensors_of(message: Message) -> dict[str, Tensor]:
+def named(message: Message) -> dict[str, Tensor]:
     """All tensors of a message, weights and extras, by telling names."""
     weights = {f"weights {name}": tensor for name, tensor in message.weights.items()}
     return weights | {f"extra {name}": tensor for name, tensor in message.extras.items()}
@@ -107,15 +111,7 @@ def tensors_of(message: Message) -> dict[str, Tensor]:
 
 def difference(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> str:
     """The first name whose tensors are not equal bit by bit; empty where all are."""
-    for name in sorted(first.keys() ^ second.keys()):
-        return name
-    for name, tensor in first.items():
-        other = second[name]
-        if tensor.shape != other.shape or not bool((tensor == other).all()):
+    for name in sorted(first.keys() | second.keys()):
+        if name not in first or name not in second or not torch.equal(first[name], second[name]):
             return name
     return ""
-
-
-def equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
-    """Whether names and values are the same, bit by bit."""
-    return not difference(first, second)

@@ -1,4 +1,4 @@
-"""Flips, quarter turns and rotations of a whole batch on its device, normalised on the way."""
+"""Moves, tiles and other looks of a whole batch on its device, normalised on the way."""
 
 from dataclasses import dataclass
 
@@ -9,6 +9,8 @@ from torch.nn.functional import grid_sample
 from polyclinic.config import AugmentationSettings
 from polyclinic.data.augment_kernels import move
 from polyclinic.data.cases import Batch, Cases
+from polyclinic.data.intensity import UNCHANGED, Looks, altered
+from polyclinic.data.intensity_kernels import alter
 from polyclinic.masks import UNLABELLED
 
 
@@ -34,36 +36,79 @@ def draw_moves(count: int, augmentation: AugmentationSettings, rng: torch.Genera
     )
 
 
+@dataclass(frozen=True)
+class Tiles:
+    """The parts that are taken of B images, `high` × `wide` pixels."""
+
+    starts: Tensor  # B×2 int64: the first row and column
+    high: int
+    wide: int
+
+    @property
+    def centres(self) -> Tensor:
+        """B×2 float32: the middles of the tiles, columns before rows."""
+        half = torch.tensor([(self.wide - 1) / 2, (self.high - 1) / 2])
+        return self.starts.flip(1).float() + half
+
+
+def draw_tiles(count: int, side: int, tile: int, rng: torch.Generator) -> Tiles:
+    """A tile anywhere in each of `count` square images."""
+    starts = torch.randint(side - tile + 1, (count, 2), generator=rng)
+    return Tiles(starts, tile, tile)
+
+
 def normalised(cases: Cases, index: Tensor, device: torch.device | str = "cpu") -> Batch:
     """The cases at `index` on `device`, images normalised and channels-last, nothing moved."""
-    images, labels, offset, scale = _picked(cases, index, device)
+    images, labels, view, offset, scale = _picked(cases, index, device)
     images = images.float().sub_(offset).div_(scale)
-    return Batch(images.contiguous(memory_format=torch.channels_last), labels)
+    return Batch(images.contiguous(memory_format=torch.channels_last), labels, view)
 
 
 def augmented(
-    cases: Cases, index: Tensor, moves: Moves, fill: float, device: torch.device | str = "cpu"
+    cases: Cases,
+    index: Tensor,
+    moves: Moves,
+    fill: float,
+    device: torch.device | str = "cpu",
+    *,
+    looks: Looks = UNCHANGED,
+    tiles: Tiles | None = None,
 ) -> Batch:
-    """The same, moved: flips and turns keep every pixel exactly.
+    """The same, moved: flips and turns keep every pixel exactly. Tiles move about their middles.
 
     A rotation is bilinear in the image and nearest in the label; beyond the border it leaves `fill`
-    and unlabelled pixels.
+    and unlabelled pixels, which nobody saw.
     """
     on_cpu = torch.device(device).type == cases.images.device.type == "cpu"
-    return (_moved_by_kernel if on_cpu else moved_by_torch)(cases, index, moves, fill, device)
+    if tiles is None:
+        tiles = Tiles(torch.zeros(len(index), 2, dtype=torch.long), *cases.images.shape[2:])
+    way = _moved_by_kernel if on_cpu else moved_by_torch
+    return way(cases, index, moves, fill, device, looks, tiles)
 
 
 def _moved_by_kernel(
-    cases: Cases, index: Tensor, moves: Moves, fill: float, device: torch.device | str
+    cases: Cases,
+    index: Tensor,
+    moves: Moves,
+    fill: float,
+    device: torch.device | str,
+    looks: Looks,
+    tiles: Tiles,
 ) -> Batch:
-    count, channels, high, wide = len(index), *cases.images.shape[1:]
+    count, channels, high, wide = len(index), cases.images.shape[1], tiles.high, tiles.wide
     offset, scale = cases.offset[index], cases.scale[index]
     moved = torch.empty(count, high, wide, channels, device=device)
     marks = torch.full((count, high, wide), UNLABELLED, dtype=torch.uint8, device=device)
+    views = torch.empty(0, 0, 0, dtype=torch.bool) if cases.views is None else cases.views
+    seen = torch.zeros(marks.shape if len(views) else views.shape, dtype=torch.uint8)
     beyond = offset + fill * scale  # what normalisation makes `fill`
-    inputs = (cases.images, cases.labels, index, _maps(moves), beyond, offset, scale)
-    move(*(tensor.numpy() for tensor in (*inputs, moved, marks)))
-    return Batch(moved.permute(0, 3, 1, 2), marks)
+    inputs = (cases.images, cases.labels, views.view(torch.uint8), index, _maps(moves))
+    places = (tiles.centres, beyond, offset, scale)
+    move(*(tensor.numpy() for tensor in (*inputs, *places, moved, marks, seen)))
+    if looks.blurs.numel():
+        alter(*(tensor.numpy() for tensor in (moved, *looks)))
+    view = None if cases.views is None else seen.view(torch.bool)
+    return Batch(moved.permute(0, 3, 1, 2), marks, view)
 
 
 def _maps(moves: Moves) -> Tensor:
@@ -77,35 +122,53 @@ def _maps(moves: Moves) -> Tensor:
 
 
 def moved_by_torch(
-    cases: Cases, index: Tensor, moves: Moves, fill: float, device: torch.device | str
+    cases: Cases,
+    index: Tensor,
+    moves: Moves,
+    fill: float,
+    device: torch.device | str,
+    looks: Looks = UNCHANGED,
+    tiles: Tiles | None = None,
 ) -> Batch:
     """The same on any device, with torch's own operations."""
-    images, labels, offset, scale = _picked(cases, index, device)
-    _turn(images, moves)
-    _turn(labels, moves)
-    moved = torch.empty(images.shape, device=device, memory_format=torch.channels_last)
+    images, labels, view, offset, scale = _picked(cases, index, device)
+    if tiles is None:
+        tiles = Tiles(torch.zeros(len(index), 2, dtype=torch.long), *images.shape[2:])
+    size = (tiles.high, tiles.wide)
+    moved = torch.empty(
+        (*images.shape[:2], *size), device=device, memory_format=torch.channels_last
+    )
     still = (moves.degrees == 0).nonzero()[:, 0]
-    _put(moved, still, _at(still, images).float().sub_(offset[still]).div_(scale[still]))
+    pixels = _turned(images, still, moves, tiles)
+    _put(moved, still, pixels.float().sub_(offset[still]).div_(scale[still]))
     rotated = moves.degrees.nonzero()[:, 0]
-    if len(rotated):
-        grid = _grid(moves.degrees[rotated].to(device), images.shape[-2:])
-        scales = scale[rotated]
-        beyond = offset[rotated] + fill * scales  # what normalisation makes `fill`
-        sampled = _sampled(_at(rotated, images).float(), grid, "bilinear", beyond)
-        _put(moved, rotated, sampled.div_(scales).add_(fill))
-        # Sampling has no uint8 version; float32 holds the classes exactly.
-        marks = _at(rotated, labels)[:, None].float()
-        marks = _sampled(marks, grid, "nearest", UNLABELLED).add_(UNLABELLED)
-        _put(labels, rotated, marks[:, 0])
-    return Batch(moved, labels)
+    grid = _grid(moves, tiles, rotated, images.shape[-2:]).to(device)
+    beyond = offset[rotated] + fill * scale[rotated]  # what normalisation makes `fill`
+    sampled = _sampled(_at(rotated, images).float(), grid, "bilinear", beyond)
+    _put(moved, rotated, sampled.div_(scale[rotated]).add_(fill))
+    marks = _marked(labels, UNLABELLED, moves, tiles, grid)
+    seen = None if view is None else _marked(view, 0, moves, tiles, grid)
+    return Batch(altered(moved, looks), marks, seen)
+
+
+def _marked(marks: Tensor, around: int, moves: Moves, tiles: Tiles, grid: Tensor) -> Tensor:
+    """B×H×W classes, moved; `around` them where a rotation leaves nothing."""
+    moved = marks.new_empty((len(marks), tiles.high, tiles.wide))
+    still, rotated = (moves.degrees == 0).nonzero()[:, 0], moves.degrees.nonzero()[:, 0]
+    _put(moved, still, _turned(marks, still, moves, tiles))
+    # Sampling has no uint8 version; float32 holds the classes exactly.
+    pixels = _at(rotated, marks)[:, None].float()
+    _put(moved, rotated, _sampled(pixels, grid, "nearest", around).add_(around)[:, 0])
+    return moved
 
 
 def _picked(
     cases: Cases, index: Tensor, device: torch.device | str
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]:
     tensors = (cases.images, cases.labels, cases.offset, cases.scale)
     images, labels, offset, scale = (_at(index, tensor).to(device) for tensor in tensors)
-    return images, labels, offset.view(-1, 1, 1, 1), scale.view(-1, 1, 1, 1)
+    view = None if cases.views is None else _at(index, cases.views).to(device)
+    return images, labels, view, offset[:, :, None, None], scale[:, :, None, None]
 
 
 def _at(index: Tensor, tensor: Tensor) -> Tensor:
@@ -118,26 +181,31 @@ def _put(target: Tensor, index: Tensor, values: Tensor) -> None:
         target[n] = value
 
 
-def _turn(pixels: Tensor, moves: Moves) -> None:
-    """Make the exact moves in B×…×H×W, in place."""
-    chosen = (moves.upside_down.tolist(), moves.mirrored.tolist(), moves.turns.tolist())
-    for n, (upside_down, mirrored, turns) in enumerate(zip(*chosen, strict=True)):
-        axes = [axis for axis, flipped in ((-2, upside_down), (-1, mirrored)) if flipped]
-        if axes or turns:
-            pixels[n] = pixels[n].flip(axes).rot90(turns, (-2, -1))
+def _turned(pixels: Tensor, index: Tensor, moves: Moves, tiles: Tiles) -> Tensor:
+    """The tiles of B×…×H×W at `index`, with the exact moves made."""
+    found = [pixels.new_empty((0, *pixels.shape[1:-2], tiles.high, tiles.wide))]
+    for n in index.tolist():
+        top, left = tiles.starts[n].tolist()
+        tile = pixels[n, ..., top : top + tiles.high, left : left + tiles.wide]
+        axes = [
+            axis
+            for axis, flips in ((-2, moves.upside_down), (-1, moves.mirrored))
+            if bool(flips[n])
+        ]
+        found.append(tile.flip(axes).rot90(int(moves.turns[n]), (-2, -1))[None])
+    return torch.cat(found)
 
 
-def _grid(degrees: Tensor, size: torch.Size) -> Tensor:
-    """B×H×W×2: where each pixel of a rotated image comes from, x and y from -1 to 1."""
+def _grid(moves: Moves, tiles: Tiles, index: Tensor, size: torch.Size) -> Tensor:
+    """B×H×W×2: where each pixel of a moved tile comes from, x and y from -1 to 1 in its image."""
     high, wide = size
-    angle = torch.deg2rad(degrees).view(-1, 1, 1)
-    down = torch.arange(1 - high, high, 2, device=degrees.device).view(1, -1, 1)
-    right = torch.arange(1 - wide, wide, 2, device=degrees.device).view(1, 1, -1)
-    cos, sin = angle.cos(), angle.sin()
-    grid = torch.empty(len(degrees), high, wide, 2, device=degrees.device)
-    torch.sub(cos / wide * right, sin / wide * down, out=grid[..., 0])
-    torch.add(sin / high * right, cos / high * down, out=grid[..., 1])
-    return grid
+    maps = _maps(moves)[index][:, :, None, None]
+    centres = tiles.centres[index]
+    down = torch.arange(tiles.high).view(1, -1, 1) - (tiles.high - 1) / 2
+    right = torch.arange(tiles.wide).view(1, 1, -1) - (tiles.wide - 1) / 2
+    x = maps[:, 0] * right + maps[:, 1] * down + centres[:, 0, None, None]
+    y = maps[:, 2] * right + maps[:, 3] * down + centres[:, 1, None, None]
+    return torch.stack(((2 * x + 1) / wide - 1, (2 * y + 1) / high - 1), dim=3)
 
 
 def _sampled(pixels: Tensor, grid: Tensor, mode: str, beyond: Tensor | float) -> Tensor:

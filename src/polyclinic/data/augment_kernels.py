@@ -13,19 +13,26 @@ ONE = np.float32(1)
 def move(
     images: Any,
     labels: Any,
+    views: Any,
     index: Any,
     maps: Any,
+    centres: Any,
     beyond: Any,
     offset: Any,
     scale: Any,
     moved: Any,
     marks: Any,
+    seen: Any,
 ) -> None:  # pragma: no cover (compiled)
     """Fill `moved` (B×H×W×C) and `marks` (B×H×W) with the cases at `index` of N×C×H×W and N×H×W.
 
+    Row b of `centres` is where the middle comes from, right and down. Where there are `views`
+    (N×H×W, else empty) `seen` is filled like `marks`.
+
     Row b of `maps` takes a pixel's offset from the centre (right, down) to where the pixel comes
     from: right from right, right from down, down from right, down from down. Images are bilinear
-    with `beyond[b]` around them and then normalised, labels nearest with `marks` left around them.
+    with `beyond[b]` (C values) around them and then normalised, labels nearest with `marks` left
+    around them.
     """
     count, high, wide, _ = moved.shape
     centre_x, centre_y = HALF * np.float32(wide - 1), HALF * np.float32(high - 1)
@@ -34,19 +41,22 @@ def move(
         n, down = index[b], np.float32(y) - centre_y
         across, up = maps[b, 0], maps[b, 2]  # steps of one pixel to the right
         # Where the line would start if x began at the centre.
-        u, v = maps[b, 1] * down + centre_x, maps[b, 3] * down + centre_y
+        u, v = maps[b, 1] * down + centres[b, 0], maps[b, 3] * down + centres[b, 1]
         _mark_line(labels[n], across, up, u, v, centre_x, marks[b, y])
+        if views.size:
+            _mark_line(views[n], across, up, u, v, centre_x, seen[b, y])
         if across == np.floor(across) and up == np.floor(up):
             _copy_line(images[n], across, up, u, v, centre_x, moved[b, y])
         else:
             _blend_line(images[n], across, up, u, v, centre_x, beyond[b], moved[b, y])
-        _normalise(moved[b, y].reshape(-1), offset[b], scale[b])
+        _normalise(moved[b, y], offset[b], scale[b])
 
 
 @numba.njit
-def _normalise(values: Any, offset: Any, scale: Any) -> None:  # pragma: no cover (compiled)
-    for i in range(values.size):
-        values[i] = (values[i] - offset) / scale
+def _normalise(line: Any, offset: Any, scale: Any) -> None:  # pragma: no cover (compiled)
+    for k in range(line.shape[1]):
+        for x in range(line.shape[0]):
+            line[x, k] = (line[x, k] - offset[k]) / scale[k]
 
 
 @numba.njit
@@ -94,14 +104,14 @@ def _blend_line(
                 line[x, k] = (ONE - c) * above + c * below
         elif -1 <= column < wide and -1 <= row < high:
             for k in range(line.shape[1]):
-                above = (ONE - a) * _value(image[k], row, column, beyond)
-                above += a * _value(image[k], row, column + 1, beyond)
-                below = (ONE - a) * _value(image[k], row + 1, column, beyond)
-                below += a * _value(image[k], row + 1, column + 1, beyond)
+                above = (ONE - a) * _value(image[k], row, column, beyond[k])
+                above += a * _value(image[k], row, column + 1, beyond[k])
+                below = (ONE - a) * _value(image[k], row + 1, column, beyond[k])
+                below += a * _value(image[k], row + 1, column + 1, beyond[k])
                 line[x, k] = (ONE - c) * above + c * below
         else:
             for k in range(line.shape[1]):
-                line[x, k] = beyond
+                line[x, k] = beyond[k]
 
 
 @numba.njit

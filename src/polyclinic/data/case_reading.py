@@ -1,4 +1,4 @@
-"""What a case's files hold, read and checked, and brought to a task's resolution."""
+"""What a case's files hold, read and checked, and brought to a task's square."""
 
 import os
 from collections import Counter
@@ -9,16 +9,16 @@ from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from polyclinic.data import box_files
+from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.coded_masks import decode
 from polyclinic.data.coding import Coding, SiteCoding, coding_of
 from polyclinic.data.errors import UnreadableError
-from polyclinic.data.folder import CaseFiles
-from polyclinic.data.readers import Array, read_image
+from polyclinic.data.preparing import Prepared, View, prepare
+from polyclinic.data.readers import Array, read_image, read_stored, whole_numbers
 from polyclinic.data.site_files import SiteToml
-from polyclinic.data.tasks import Normalisation, Task
+from polyclinic.data.tasks import Task
 from polyclinic.masks import UNLABELLED, Mask
 
 Finding = tuple[Path, str]
@@ -31,13 +31,18 @@ ALL_LABELLED = (
 
 @dataclass
 class Content:
-    """One case's arrays at the size of its files, and their errors and warnings."""
+    """One case's arrays at the size of its files, and their errors and warnings.
+
+    What lies out of a `view` is unlabelled once the case is `prepared`.
+    """
 
     case: CaseFiles
     image: Array | None = None  # C×H×W
     mask: Mask | None = None
     labels: dict[str, Mask] = field(default_factory=dict)  # kind → H×W
-    size: tuple[int, int] = (0, 0)  # of the image in its file, also after resizing
+    view: View | None = None
+    size: tuple[int, int] = (0, 0)  # of the image in its file
+    prepared: Prepared | None = None  # the image in the square, where mask and labels are, too
     mistakes: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
     seen: dict[str, Counter[str]] = field(default_factory=dict)  # kind → codes not understood
@@ -46,13 +51,28 @@ class Content:
         """A fingerprint by which equal images are found, empty without an image."""
         return b"" if self.image is None else blake2b(self.image.data, digest_size=16).digest()
 
-    def resized(self, resolution: int) -> "Content":
-        """The same with image, mask and labels of `resolution` × `resolution` pixels."""
+    def in_view(self, mask: Mask) -> Mask:
+        """The mask or label, unlabelled where nothing was seen."""
+        if self.view is None or self.view.shape != mask.shape:  # which is a mistake already
+            return mask
+        return np.where(self.view, mask, np.uint8(UNLABELLED))
+
+    def in_square(self, task: Task) -> "Content":
+        """The same with image, mask and labels in the task's square."""
+        if self.image is None:
+            return self
+        fits = self.view is not None and self.view.shape == self.size
+        prepared = prepare(self.image, task, self.view if fits else None)
+
+        def there(mask: Mask) -> Mask:
+            return prepared.geometry.mask_there(self.in_view(mask))
+
         return replace(
             self,
-            image=None if self.image is None else resized_image(self.image, resolution),
-            mask=None if self.mask is None else resized_mask(self.mask, resolution),
-            labels={kind: resized_mask(mask, resolution) for kind, mask in self.labels.items()},
+            image=prepared.pixels,
+            mask=None if self.mask is None else there(self.mask),
+            labels={kind: there(label) for kind, label in self.labels.items()},
+            prepared=prepared,
         )
 
 
@@ -60,14 +80,15 @@ def read_contents(
     cases: Sequence[CaseFiles],
     task: Task,
     kinds: Sequence[str],
-    resolution: int | None = None,
     coding: SiteCoding | None = None,
+    *,
+    in_square: bool = False,
 ) -> list[Content]:
-    """What `read_content` gives for each case, read side by side, resized where asked for."""
+    """What `read_content` gives for each case, read side by side, in the square if asked for."""
 
     def read(case: CaseFiles) -> Content:
         content = read_content(case, task, kinds, coding)
-        return content.resized(resolution) if resolution else content
+        return content.in_square(task) if in_square else content
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return list(threads.map(read, cases))
@@ -83,13 +104,15 @@ def read_content(
     coding = coding or coding_of(SiteToml(), task)[0]
     content = Content(case)
     try:
-        content.image = read_image(case.image, task.channels)
+        content.image = read_image(case.image, task.channels, case.slices.get(case.image))
     except UnreadableError as error:
         content.mistakes.append((case.image, str(error)))
     else:
         content.size = content.image.shape[1], content.image.shape[2]
         if content.image.min() == content.image.max():
             content.warnings.append((case.image, "every pixel has the same value"))
+    if case.view:
+        content.view = _view(content, case.view)
     if case.mask:
         content.mask = _classes(content, case.mask, "mask", coding.masks)
     for kind in kinds:
@@ -116,18 +139,30 @@ def _label(content: Content, file: Path, kind: str, task: Task, coding: Coding) 
         return None
 
 
-def _classes(content: Content, file: Path, kind: str, coding: Coding) -> Mask | None:
-    label = kind != "mask"
-    keys = (kind, "label") if label else (kind,)
+def _view(content: Content, file: Path) -> View | None:
     try:
-        found = decode(file, keys, coding, label=label, image=content.image)
+        seen = whole_numbers(read_stored(file, ("view",))) > 0
     except UnreadableError as error:
         content.mistakes.append((file, str(error)))
         return None
-    if content.image is not None and found.mask.shape != content.image.shape[1:]:
-        rows, columns = found.mask.shape
-        high, wide = content.image.shape[1:]
-        content.mistakes.append((file, f"is {rows}×{columns} pixels, its image {high}×{wide}"))
+    if content.image is not None and seen.shape != content.size:
+        content.mistakes.append((file, _other_size(seen, content)))
+    elif not seen.any():
+        content.mistakes.append((file, "shows nothing: every pixel is 0"))
+    return seen
+
+
+def _classes(content: Content, file: Path, kind: str, coding: Coding) -> Mask | None:
+    label = kind != "mask"
+    keys = (kind, "label") if label else (kind,)
+    piece = content.case.slices.get(file)
+    try:
+        found = decode(file, keys, coding, label=label, image=content.image, piece=piece)
+    except UnreadableError as error:
+        content.mistakes.append((file, str(error)))
+        return None
+    if content.image is not None and found.mask.shape != content.size:
+        content.mistakes.append((file, _other_size(found.mask, content)))
     if found.problem:
         content.mistakes.append((file, found.problem))
         content.seen[kind] = found.seen
@@ -136,35 +171,6 @@ def _classes(content: Content, file: Path, kind: str, coding: Coding) -> Mask | 
     return found.mask
 
 
-def resized_image(image: Array, resolution: int) -> Array:
-    """C×R×R, bilinear and antialiased, the very same array where the size is right already."""
-    if image.shape[1:] == (resolution, resolution):
-        return image
-    return np.stack([_resized(plane, resolution, Image.Resampling.BILINEAR) for plane in image])
-
-
-def resized_mask(mask: Mask, resolution: int) -> Mask:
-    """R×R, each pixel the nearest one's class."""
-    if mask.shape == (resolution, resolution):
-        return mask
-    return _resized(mask, resolution, Image.Resampling.NEAREST)
-
-
-def _resized(plane: Array, resolution: int, how: Image.Resampling) -> Array:
-    return np.asarray(Image.fromarray(plane).resize((resolution, resolution), how))
-
-
-def normalisation(images: Array, how: Normalisation) -> tuple[Array, Array]:
-    """Offset and scale (N float32) of N×C×H×W images, jointly over an image's channels.
-
-    "minmax" brings an image to 0…1, "standard" to mean 0 and deviation 1; a constant image to 0.
-    """
-    pixels = images.reshape(len(images), -1) if len(images) else np.zeros((0, 1))
-    if how == "minmax":
-        offset = pixels.min(axis=1).astype(np.float64)
-        scale = pixels.max(axis=1) - offset
-    else:
-        offset = pixels.mean(axis=1, dtype=np.float64)
-        scale = pixels.std(axis=1, dtype=np.float64)
-    scale = np.where(scale > 0, scale, 1.0)
-    return offset.astype(np.float32), scale.astype(np.float32)
+def _other_size(pixels: Array, content: Content) -> str:
+    (rows, columns), (high, wide) = pixels.shape, content.size
+    return f"is {rows}×{columns} pixels, its image {high}×{wide}"

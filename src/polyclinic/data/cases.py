@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,35 +12,42 @@ from polyclinic.masks import UNLABELLED, Groups, known_regions
 
 @dataclass(frozen=True)
 class Cases:
-    """One split of one site; image n normalised is `(images[n] - offset[n]) / scale[n]`."""
+    """One split of one site; a channel normalised is `(images[n, c] - offset[n, c]) / scale[n, c]`.
+
+    `views` is None where every image was seen all over.
+    """
 
     names: tuple[str, ...]
     patients: tuple[str, ...]
     images: Tensor  # N×C×H×W uint8, or float32 where the files are not 8 bit; not yet normalised
     labels: Tensor  # N×H×W uint8, what training sees: masks or weak labels, 255 = unlabelled
     masks: Tensor  # N×H×W uint8, for scoring; 255 everywhere where a site has none
-    offset: Tensor  # N float32
-    scale: Tensor  # N float32
+    offset: Tensor  # N×C float32
+    scale: Tensor  # N×C float32
     spacing: Tensor  # N×2 float64, size of a pixel in rows and columns, 1.0 where unknown
+    views: Tensor | None = None  # N×H×W bool: what the camera saw
 
     def __len__(self) -> int:
         return len(self.names)
 
     def select(self, index: Sequence[int]) -> "Cases":
         """The cases at these positions, in this order."""
-        return Cases(
-            tuple(self.names[i] for i in index),
-            tuple(self.patients[i] for i in index),
-            *(tensor[list(index)] for tensor in self._tensors()),
+        chosen = list(index)
+        return replace(
+            self,
+            names=tuple(self.names[i] for i in chosen),
+            patients=tuple(self.patients[i] for i in chosen),
+            **{name: tensor[chosen] for name, tensor in self.tensors().items()},
         )
 
     def to(self, device: torch.device | str) -> "Cases":
         """The same cases on `device`; the spacing stays, it is for scoring only."""
-        moved = ("images", "labels", "masks", "offset", "scale")
-        return replace(self, **{name: getattr(self, name).to(device) for name in moved})
+        moved = {name: each.to(device) for name, each in self.tensors().items()}
+        return replace(self, **{**moved, "spacing": self.spacing})
 
-    def _tensors(self) -> tuple[Tensor, ...]:
-        return self.images, self.labels, self.masks, self.offset, self.scale, self.spacing
+    def tensors(self) -> dict[str, Any]:
+        """All tensors that there are, by the names of their fields."""
+        return {name: each for name, each in vars(self).items() if isinstance(each, Tensor)}
 
 
 Regions = Mapping[str, tuple[int, ...]]
@@ -76,6 +84,7 @@ class Batch:
 
     images: Tensor
     labels: Tensor
+    view: Tensor | None = None  # B×H×W bool: what the camera saw; None where that is everything
 
 
 def with_masks(cases: Cases) -> Cases:
@@ -127,9 +136,19 @@ def _moved(site: SiteData, groups: tuple[Groups, ...]) -> SiteData:
 
 
 def _joined(parts: Sequence[tuple[str, Cases]]) -> Cases:
-    tensors = zip(*(cases._tensors() for _, cases in parts), strict=True)
+    all_cases = [cases for _, cases in parts]
+    if any(cases.views is not None for cases in all_cases):
+        all_cases = [replace(cases, views=_views(cases)) for cases in all_cases]
+    tensors = [cases.tensors() for cases in all_cases]
     return Cases(
         tuple(f"{site}/{name}" for site, cases in parts for name in cases.names),
         tuple(f"{site}/{patient}" for site, cases in parts for patient in cases.patients),
-        *(torch.cat(part) for part in tensors),
+        **{name: torch.cat([each[name] for each in tensors]) for name in tensors[0]},
     )
+
+
+def _views(cases: Cases) -> Tensor:
+    """The cases' views; they saw everything where there are none."""
+    if cases.views is None:
+        return torch.ones_like(cases.masks, dtype=torch.bool)
+    return cases.views

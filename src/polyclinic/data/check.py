@@ -7,15 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
+from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.coding import Coding, coding_of
 from polyclinic.data.errors import DataError, Findings, listed
-from polyclinic.data.folder import CaseFiles, SiteFolder, find_sites, read_site
+from polyclinic.data.folder import SiteFolder, find_sites, read_site
 from polyclinic.data.labels import check_labels
 from polyclinic.data.proposals import note_contents
 from polyclinic.data.site_files import SPLITS
+from polyclinic.data.site_task import check_task, own_task
 from polyclinic.data.splits import check_kept
-from polyclinic.data.tasks import TASKS, Task, task_called
+from polyclinic.data.tasks import TASKS, Task, as_at_site
 from polyclinic.masks import UNLABELLED
 
 ABSENT = (
@@ -53,10 +55,16 @@ class NoTaskError(DataError):
 
 
 def check_folder(
-    folder: Path, task: Task | None = None, tasks: Mapping[str, Task] = TASKS
+    folder: Path,
+    task: Task | None = None,
+    tasks: Mapping[str, Task] = TASKS,
+    volumes: Path | None = None,
 ) -> Summary:
-    """Read every file of every site, by default for that one of `tasks` their site.toml names."""
-    sites = [read_site(each) for each in find_sites(folder)]
+    """Read every file of every site, by default for that one of `tasks` their site.toml names.
+
+    Volumes are kept in the folder `volumes`, where there is one.
+    """
+    sites = [read_site(each, volumes=volumes) for each in find_sites(folder)]
     task = task or _named_task(sites, tasks)
     summaries, mistakes, warnings = [], [], []
     twins: dict[bytes, list[tuple[str, CaseFiles]]] = defaultdict(list)
@@ -74,14 +82,16 @@ def check_folder(
 
 
 def _named_task(sites: Sequence[SiteFolder], tasks: Mapping[str, Task]) -> Task:
-    names = sorted({site.toml.task for site in sites if site.toml.task})
-    if len(names) == 1:
-        try:
-            return task_called(names[0], tasks)
-        except DataError as error:
-            raise NoTaskError([f"site.toml: {text}" for text in error.mistakes]) from error
-    found = f"the sites name {', '.join(names)}" if names else "no site.toml names one"
-    raise NoTaskError([f"say for which task to check ({', '.join(tasks)}): {found}"])
+    try:
+        found = [task for site in sites if (task := own_task(site, tasks))]
+    except DataError as error:
+        raise NoTaskError([f"site.toml: {text}" for text in error.mistakes]) from error
+    if found and all(task == found[0] for task in found):
+        return found[0]
+    names = ", ".join(dict.fromkeys(task.name for task in found))
+    told = f"the sites name {names}" if found else "no site.toml names one"
+    known = f"{', '.join(tasks)}, or a file such as vessels.task.toml"
+    raise NoTaskError([f"say for which task to check ({known}): {told}"])
 
 
 def _summary(
@@ -118,8 +128,11 @@ def _mistakes(
     given = {case.name: case.split for case in site.cases if case.split}
     complete = "val" in given.values()
     splits = given if complete else check_kept(site, mistakes) or given
-    if site.toml.task not in (None, task.name):
-        mistakes.add(f"is for the task {site.toml.task}, not {task.name}")
+    check_task(site, task, mistakes, "not")
+    wrong: list[str] = []
+    as_at_site(task, site.toml.preparation, wrong)
+    for text in wrong:
+        mistakes.add(text, site.folder / "site.toml")
     if site.toml.labels:
         check_labels(site, site.toml.labels, splits, mistakes)
     for text in errors:
@@ -130,6 +143,7 @@ def _mistakes(
 
 def _warnings(site: SiteFolder, contents: Sequence[Content], summary: SiteSummary) -> list[str]:
     warnings = Findings(site.name, site.folder)
+    warnings.include(site.warnings)
     for content in contents:
         for file, text in content.warnings:
             warnings.add(text, file)

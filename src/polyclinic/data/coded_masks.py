@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from polyclinic.data.code_tables import TRANSPARENT
 from polyclinic.data.coding import Coding
 from polyclinic.data.errors import UnreadableError, listed
+from polyclinic.data.formats.store import Slice
 from polyclinic.data.readers import Array, is_grey, opaque, read_stored, whole_numbers
 from polyclinic.masks import UNLABELLED, Mask
 
@@ -30,14 +31,20 @@ class Decoded:
 
 
 def decode(
-    path: Path, keys: Sequence[str], coding: Coding, *, label: bool, image: Array | None = None
+    path: Path,
+    keys: Sequence[str],
+    coding: Coding,
+    *,
+    label: bool,
+    image: Array | None = None,
+    piece: Slice | None = None,
 ) -> Decoded:
     """The classes in a file, and a sentence about values or colours that stand for none.
 
     In a label, a colour without a name says nothing: it is the image (C×H×W) that strokes were
-    drawn on, or the soft edge of a stroke.
+    drawn on, or the soft edge of a stroke. With a `piece` it is a slice of a volume.
     """
-    pixels = read_stored(path, keys, colours=bool(coding.colours))
+    pixels = read_stored(path, keys, colours=bool(coding.colours), piece=piece)
     if pixels.shape[2] > 2 and (coding.colours or not is_grey(opaque(pixels))):
         return _by_colour(pixels, coding, image if label else None, label=label)
     return _by_value(whole_numbers(pixels), coding, label=label)

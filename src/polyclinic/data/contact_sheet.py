@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.coding import coding_of
-from polyclinic.data.folder import CaseFiles, SiteFolder, find_sites, read_site
-from polyclinic.data.pictures import BACKGROUND, COLOURS, as_picture, draw_contours, draw_label
+from polyclinic.data.folder import SiteFolder, find_sites, read_site
+from polyclinic.data.pictures import BACKGROUND, as_picture, colour_of, draw_contours, draw_label
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.tasks import Task
 
@@ -19,14 +20,20 @@ PAPER, INK, GREY = (255, 255, 255), (25, 25, 25), (110, 110, 110)
 
 
 def contact_sheet(
-    folder: Path, task: Task, path: Path, *, per_site: int = 6, kind: str | None = None
+    folder: Path,
+    task: Task,
+    path: Path,
+    *,
+    per_site: int = 6,
+    kind: str | None = None,
+    volumes: Path | None = None,
 ) -> None:
     """Write a PNG with `per_site` cases of every site in `folder`, spread evenly over its cases.
 
     Labels of a `kind`, by default the one that site.toml names, show as tinted pixels; of cases
     without a mask their first ones do. What cannot be read stays empty.
     """
-    sites = [read_site(each) for each in find_sites(folder)]
+    sites = [read_site(each, volumes=volumes) for each in find_sites(folder)]
     columns = max(1, min(per_site, max(len(site.cases) for site in sites)))
     row = LINE + TILE + LINE + GAP
     sheet = Image.new("RGB", (GAP + columns * (TILE + GAP), GAP + LINE + len(sites) * row), PAPER)
@@ -68,7 +75,8 @@ def _tile(content: Content, task: Task, *, tinted: bool) -> Image.Image:
     size = (max(1, round(wide * scale)), max(1, round(high * scale)))
     pixels = np.asarray(Image.fromarray(picture).resize(size, Image.Resampling.LANCZOS))
     if content.mask is not None:
-        for (_, classes), colour in zip(task.regions.items(), COLOURS, strict=False):
+        for number, classes in enumerate(task.regions.values()):
+            colour = colour_of(number)
             pixels = draw_contours(pixels, np.isin(content.mask, classes), colour)
     tile = Image.new("RGB", (TILE, TILE), (225, 225, 225))
     tile.paste(Image.fromarray(pixels), ((TILE - size[0]) // 2, (TILE - size[1]) // 2))
@@ -95,8 +103,8 @@ def _write_legend(sheet: Image.Image, task: Task) -> None:
     left = GAP
     draw.text((left, GAP // 2), task.name, INK, font)
     left += int(draw.textlength(task.name, font)) + 2 * GAP
-    strokes = {"background strokes": BACKGROUND}
-    for name, colour in (*zip(task.regions, COLOURS, strict=False), *strokes.items()):
+    colours = {name: colour_of(number) for number, name in enumerate(task.regions)}
+    for name, colour in {**colours, "background strokes": BACKGROUND}.items():
         draw.rectangle((left, GAP // 2 + 2, left + GAP, GAP // 2 + 2 + GAP), colour, INK)
         draw.text((left + GAP + 5, GAP // 2), name, INK, font)
         left += int(draw.textlength(name, font)) + 3 * GAP

@@ -3,36 +3,26 @@
 A site folder holds `images/`, `masks/` and/or `labels/<kind>/`, one file per case and the case's
 name as file name, optionally `cases.csv` (case, patient, split) and `site.toml`. Folders divided
 into `train/images/`, `test/images/`, … with `weak/<kind>/` beside them are read just as well.
-Kinds of label that boxes make may have their boxes instead, as `<case>.csv`.
+Kinds of label that boxes make may have their boxes instead, as `<case>.csv`. A file of `images/`
+may also be a volume (NIfTI, or a DICOM series): then each of its slices is a case. `views/` holds
+what the camera saw, where that is less than the image: 0 is out of view, anything else within.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from polyclinic.data.box_files import SUFFIX, made_of_boxes
+from polyclinic.data.case_files import CaseFiles, cases_of, parts_of
 from polyclinic.data.errors import DataError, Findings, listed
-from polyclinic.data.readers import SUFFIXES, datasets
+from polyclinic.data.formats.instances import is_dicom
+from polyclinic.data.formats.store import SALT, Store
+from polyclinic.data.nnunet import check_description, is_nnunet
 from polyclinic.data.site_files import SPLITS, CaseRow, SiteToml, read_cases, read_site_toml
-
-LABEL_FOLDERS = ("labels", "weak")
-
-
-@dataclass(frozen=True)
-class CaseFiles:
-    """The files of one case; `split` is None where the folder does not give one."""
-
-    name: str
-    patient: str
-    split: str | None
-    image: Path
-    mask: Path | None = None
-    labels: Mapping[str, Path] = field(default_factory=dict)  # kind → file
 
 
 @dataclass(frozen=True)
 class SiteFolder:
-    """A site as found on disk, with every mistake that shows without opening an image."""
+    """A site as found on disk, with every mistake that shows without opening a picture."""
 
     name: str
     folder: Path
@@ -40,6 +30,7 @@ class SiteFolder:
     cases: tuple[CaseFiles, ...] = ()
     divided: bool = False  # into train/, test/, …: not our layout, so never written to
     mistakes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -52,7 +43,7 @@ def find_sites(source: Path) -> list[Path]:
     """The site folders in `source` by name, or `source` alone where it is one itself."""
     if not source.is_dir():
         raise DataError([f"there is no folder {source}"])
-    if _parts(source):
+    if parts_of(source):
         return [source]
     inside = [path for path in sorted(source.iterdir()) if path.is_dir()]
     folders = [path for path in inside if not path.name.startswith((".", "_"))]
@@ -61,17 +52,25 @@ def find_sites(source: Path) -> list[Path]:
     return folders
 
 
-def read_site(folder: Path, name: str | None = None) -> SiteFolder:
-    """What a site folder holds; its name is `name`, else that of `site.toml`, else the folder's."""
+def read_site(folder: Path, name: str | None = None, volumes: Path | None = None) -> SiteFolder:
+    """What a site folder holds; its name is `name`, else that of `site.toml`, else the folder's.
+
+    Volumes are read into the site's part of the folder `volumes`, or of a passing one.
+    """
     toml, errors = read_site_toml(folder / "site.toml")
     site = SiteFolder(name or toml.name or folder.name, folder, toml)
-    mistakes = Findings(site.name, folder)
+    mistakes, warnings = Findings(site.name, folder), Findings(site.name, folder)
     for text in errors:
         mistakes.add(text, folder / "site.toml")
-    cases = [case for part, split in _parts(folder) for case in _cases(part, split, mistakes)]
+    store = Store(site.name, folder, volumes)
+    cases = []
+    for part in parts_of(folder):
+        cases += cases_of(part, toml, store, mistakes, warnings)
+    if is_nnunet(folder):
+        check_description(folder, mistakes)
     if not folder.is_dir():
         mistakes.add(f"there is no folder {folder}")
-    elif not cases:
+    elif not cases and len(mistakes.lines) == len(errors):
         mistakes.add(f"no images; they belong in {folder / 'images'}")
     divided = not (folder / "images").is_dir()
     listing = folder / "cases.csv"
@@ -80,56 +79,22 @@ def read_site(folder: Path, name: str | None = None) -> SiteFolder:
     rows = None if divided else read_cases(listing, mistakes)
     cases = _distinct(cases) if rows is None else _described(cases, rows, listing, mistakes)
     _check_splits(cases, mistakes)
-    return replace(site, cases=tuple(cases), divided=divided, mistakes=tuple(mistakes.lines))
+    return replace(
+        site,
+        cases=tuple(cases),
+        divided=divided,
+        mistakes=tuple(mistakes.lines),
+        warnings=tuple(warnings.lines),
+    )
 
 
-def _parts(folder: Path) -> list[tuple[Path, str | None]]:
-    """The folders that hold `images/`, each with the split it stands for."""
-    if (folder / "images").is_dir():
-        return [(folder, None)]
-    return [(folder / split, split) for split in SPLITS if (folder / split / "images").is_dir()]
-
-
-def _cases(part: Path, split: str | None, mistakes: Findings) -> list[CaseFiles]:
-    images = _files(part / "images", mistakes)
-    masks = _files(part / "masks", mistakes)
-    kinds = [
-        kind
-        for name in LABEL_FOLDERS
-        if (part / name).is_dir()
-        for kind in sorted((part / name).iterdir())
-        if kind.is_dir()
-    ]
-    labels = {kind.name: _files(kind, mistakes, boxes=made_of_boxes(kind.name)) for kind in kinds}
-    for files in (masks, *labels.values()):
-        for name in sorted(files.keys() - images.keys()):
-            mistakes.add(f"there is no image {name} to it", files[name])
-    cases = []
-    for name, image in images.items():
-        inside = datasets(image)
-        mask = masks.get(name) or (image if "mask" in inside else None)
-        own = {kind: files[name] for kind, files in labels.items() if name in files}
-        within = {kind: image for kind in inside if kind not in ("image", "mask")}
-        cases.append(CaseFiles(name, name, split, image, mask, {**within, **own}))
-        if not (mask or within or own):
-            mistakes.add("has no mask and no label", image)
-    return cases
-
-
-def _files(folder: Path, mistakes: Findings, *, boxes: bool = False) -> dict[str, Path]:
-    """The readable files of a folder by case, in the order of their names."""
-    files: dict[str, Path] = {}
-    known = (*SUFFIXES, SUFFIX) if boxes else SUFFIXES
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.name.startswith(".") or path.name == "Thumbs.db":
-            continue
-        if path.suffix.lower() not in known:
-            mistakes.add(f"is of no known type; known are {', '.join(known)}", path)
-        elif path.stem in files:
-            mistakes.add(f"is a second file of case {path.stem}", path)
-        else:
-            files[path.stem] = path
-    return files
+def keep_salt(site: SiteFolder, volumes: Path | None) -> None:
+    """Put the salt of names into the site's folder, because a file with such names went there."""
+    file = site.folder / SALT
+    if not file.exists() and any(case.volume and is_dicom(case.image) for case in site.cases):
+        salt = Store(site.name, site.folder, volumes).salt().hex()
+        file.touch(mode=0o600)
+        file.write_text(f"{salt}\n")
 
 
 def _distinct(cases: Sequence[CaseFiles]) -> list[CaseFiles]:
@@ -144,19 +109,20 @@ def _described(
     cases: Sequence[CaseFiles], rows: Mapping[str, CaseRow], listing: Path, mistakes: Findings
 ) -> list[CaseFiles]:
     """The cases with patient and split from `cases.csv`."""
-    images = {case.name for case in cases}
-    without = [name for name in rows if name not in images]
+    known = {name for case in cases for name in (case.name, case.volume)}
+    without = [name for name in rows if name not in known]
     if without:
         said = f"no image for {listed(without)} (cases are named without .png)"
         mistakes.add(said, listing)
+    described = []
     for case in cases:
-        if case.name not in rows:
+        # A row may be about all slices of a volume.
+        row = rows.get(case.name) or rows.get(case.volume or "")
+        if row is None:
             mistakes.add("is not listed in cases.csv", case.image)
-    return [
-        replace(case, patient=rows[case.name].patient, split=rows[case.name].split)
-        for case in cases
-        if case.name in rows
-    ]
+        else:
+            described.append(replace(case, patient=row.patient, split=row.split))
+    return described
 
 
 def _check_splits(cases: Sequence[CaseFiles], mistakes: Findings) -> None:

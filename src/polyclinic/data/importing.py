@@ -41,7 +41,7 @@ def import_folder(source: Path, destination: Path, task: Task) -> list[Path]:
 def _copy(site: SiteFolder, folder: Path, task: Task) -> None:
     for case in site.cases:
         _copy_file(case.image, folder / "images", case.name)
-        parts = {Path("masks"): case.mask}
+        parts = {Path("masks"): case.mask, Path("views"): case.view}
         parts |= {Path("labels", kind): label for kind, label in case.labels.items()}
         for part, original in parts.items():
             # What lies within an HDF5 image file has gone with it.
@@ -60,6 +60,7 @@ def _about(site: SiteFolder, task: Task) -> str:
         "task": task.name,
         "labels": site.toml.labels,
         "spacing": spacing,
+        **site.toml.preparation,
         "annotates": list(site.toml.annotates),
         **site.toml.masks.written(),
         "weak": site.toml.weak.written(),

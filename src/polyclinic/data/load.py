@@ -8,22 +8,30 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from polyclinic import __version__
 from polyclinic.config import DataSettings, SiteSettings
-from polyclinic.data.case_reading import Content, normalisation, read_contents
+from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.cases import Cases, SiteData
-from polyclinic.data.coding import annotated, coding_of
+from polyclinic.data.coding import coding_of
 from polyclinic.data.errors import Findings, refuse
 from polyclinic.data.folder import SiteFolder, read_site
+from polyclinic.data.formats.reading import files_below
+from polyclinic.data.formats.store import FOLDER as VOLUMES
+from polyclinic.data.formats.store import Store
 from polyclinic.data.labels import check_kind, check_labels, made_label
+from polyclinic.data.narrowing import narrowed_groups
+from polyclinic.data.prepared import keep_site, kept_site
+from polyclinic.data.preparing import Prepared, View, prepare
 from polyclinic.data.proposals import note_contents
 from polyclinic.data.readers import Array
 from polyclinic.data.site_files import SPLITS
+from polyclinic.data.site_task import check_task
 from polyclinic.data.sources import Source, sources_of
 from polyclinic.data.splits import Splits, splits_of
 from polyclinic.data.splitting import SplitRule
 from polyclinic.data.synthetic import draw_site
-from polyclinic.data.tasks import Task
-from polyclinic.masks import UNLABELLED, Groups, Mask, group_names, merged
+from polyclinic.data.tasks import Task, as_at_site
+from polyclinic.masks import UNLABELLED, Groups, Mask, merged
 
 
 def load_federation(
@@ -38,7 +46,7 @@ def load_federation(
 
     With `labels` all of them train on these, whatever their own kind.
     Raises a DataError with every mistake of every site. A split is cut only where there is none
-    yet, and kept in `splits_folder`; the sites' folders are only read.
+    yet, and kept in `splits_folder`, volumes beside it; the sites' folders are only read.
     """
     loaded = [
         _narrowed(_load(source, task, data, splits_folder), source.annotates, task)
@@ -58,7 +66,7 @@ def load_federation(
 class _Case:
     name: str
     patient: str
-    image: Array  # C×R×R
+    image: Prepared
     mask: Mask | None
     own: Mask | None = None  # its own label of the site's kind
     spacing: tuple[float, float] = (1.0, 1.0)
@@ -72,6 +80,7 @@ class _Loaded:
     splits: Splits
     mistakes: tuple[str, ...]
     made: bool  # its labels are made from its masks, because it has none of this kind
+    keep: Path | None = None  # where its tensors are, or will be, kept
     label_groups: Groups = ()
     mask_groups: Groups = ()
 
@@ -88,8 +97,21 @@ def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
     check_kind(kind, ("mask",), mistakes)
     if data.folds:
         mistakes.add("a synthetic site has a split of its own; set folds to 0")
+    wrong: list[str] = []
+    own = as_at_site(task, source.preparation, wrong)
+    for text in wrong:
+        mistakes.add(text)
     drawn = draw_site(task.name, name, resolution=task.resolution, seed=data.seed, size=data.size)
-    cases = map(_Case, drawn.names, drawn.patients, drawn.images, drawn.masks)
+    if drawn.images.shape[1] != task.channels or drawn.masks.max() >= len(task.classes):
+        mistakes.add(
+            f"is drawn with {drawn.images.shape[1]} channels and {drawn.masks.max() + 1} classes, "
+            f"but the task {task.name} is changed to {task.channels} and {len(task.classes)}"
+        )
+    images = [prepare(image, own) for image in drawn.images]
+    masks = [
+        image.geometry.mask_there(mask) for image, mask in zip(images, drawn.masks, strict=True)
+    ]
+    cases = map(_Case, drawn.names, drawn.patients, images, masks)
     splits = Splits(dict(zip(drawn.names, drawn.splits, strict=True)))
     return _Loaded(name, kind, tuple(cases), splits, tuple(mistakes.lines), kind != "mask")
 
@@ -97,50 +119,48 @@ def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
 def _read(
     folder: Path, source: Source, task: Task, data: DataSettings, splits_folder: Path | None
 ) -> _Loaded:
-    site = read_site(folder, source.name)
+    volumes = splits_folder.with_name(VOLUMES) if splits_folder else None
+    site = read_site(folder, source.name, volumes)
     kind = source.kind or site.toml.labels or "mask"
     mistakes = Findings(site.name, folder)
     mistakes.include(site.mistakes)
-    if site.toml.task not in (None, task.name):
-        mistakes.add(f"is for the task {site.toml.task}, the study for {task.name}")
+    check_task(site, task, mistakes, "the study for")
     splits = Splits({})
     # With cases missing, what would be said about the split is only confusing.
     if not site.mistakes:
         rule = SplitRule(data.split, data.folds, data.fold, data.seed)
         splits = splits_of(site, rule, splits_folder, mistakes)
         check_labels(site, kind, splits.of, mistakes)
+    wrong: list[str] = []
+    own = as_at_site(task, {**site.toml.preparation, **source.preparation}, wrong)
     coding, errors = coding_of(site.toml, task)
-    for text in errors:
+    for text in (*wrong, *errors):
         mistakes.add(text, folder / "site.toml")
-    contents = read_contents(site.cases, task, (kind,), task.resolution, coding)
+    keep = None
+    if volumes and not mistakes.lines and any(case.volume for case in site.cases):
+        how = repr((__version__, task, kind, data, source, sorted(splits.of.items())))
+        keep = Store(site.name, folder, volumes).path(files_below(folder), how)
+        if (keep / "about.json").is_file():
+            return _Loaded(site.name, kind, (), splits, (), False, keep)
+    contents = read_contents(site.cases, own, (kind,), coding, in_square=True)
     _note(contents, kind, task, mistakes)
     made = kind not in ("mask", *site.kinds)
-    own = coding.labels.groups if kind != "mask" and not made else coding.masks.groups
+    used = coding.masks if made or kind == "mask" else coding.labels
+    groups = (used.groups, coding.masks.groups)
     cases = (
-        _case(content, content.image, kind, site, task)
+        _case(content, content.prepared, kind, site)
         for content in contents
-        if content.image is not None
+        if content.prepared is not None
     )
     lines = tuple(mistakes.lines)
-    groups = (own, coding.masks.groups)
-    return _Loaded(site.name, kind, tuple(cases), splits, lines, made, *groups)
+    return _Loaded(site.name, kind, tuple(cases), splits, lines, made, keep, *groups)
 
 
 def _narrowed(site: _Loaded, names: tuple[str, ...], task: Task) -> _Loaded:
     """The site with nothing annotated but the classes and regions that the study names."""
-    errors: list[str] = []
-    groups = annotated(names, task, errors)
-    told = {site.label_groups, site.mask_groups}
-    if any(groups[n] != groups[first] for own in told for n, first in enumerate(own) if groups):
-        tells = " · ".join(group_names(task.classes, site.mask_groups).values())
-        errors.append(f"annotates {', '.join(names)} in the study, but tells apart only {tells}")
     pixels = [each for case in site.cases for each in (case.mask, case.own) if each is not None]
-    if (
-        groups
-        and pixels
-        and not any(merged(each, groups)[each != UNLABELLED].any() for each in pixels)
-    ):
-        errors.append(f"has no pixel of {', '.join(names)}, which it annotates in the study")
+    told = (site.label_groups, site.mask_groups)
+    groups, errors = narrowed_groups(names, told, pixels, task)
     if not groups or errors:
         lines = (f"site {site.name}: {text}" for text in errors)
         return replace(site, mistakes=(*site.mistakes, *lines))
@@ -164,16 +184,26 @@ def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings
             mistakes.add(f"no labelled pixel is left at {task.resolution}²", file)
 
 
-def _case(content: Content, image: Array, kind: str, site: SiteFolder, task: Task) -> _Case:
+def _case(content: Content, image: Prepared, kind: str, site: SiteFolder) -> _Case:
     spacing = (1.0, 1.0)
-    if site.toml.spacing:
-        (high, wide), (rows, columns) = content.size, site.toml.spacing
-        spacing = (rows * high / task.resolution, columns * wide / task.resolution)
+    said = content.case.spacing or site.toml.spacing
+    if said:
+        (high, wide), (rows, columns) = image.geometry.pixel, said
+        spacing = (rows * high, columns * wide)
     own = content.labels.get(kind)
     return _Case(content.case.name, content.case.patient, image, content.mask, own, spacing)
 
 
 def _site_data(site: _Loaded, task: Task, seed: int) -> SiteData:
+    """The site's tensors; of volumes they are kept, so that they are made once only."""
+    kept = kept_site(site.keep) if site.keep else None
+    if kept is not None:
+        return kept
+    made = _made(site, task, seed)
+    return keep_site(made, site.keep) if site.keep else made
+
+
+def _made(site: _Loaded, task: Task, seed: int) -> SiteData:
     parts = {
         split: [case for case in site.cases if site.splits.of[case.name] == split]
         for split in SPLITS
@@ -192,18 +222,36 @@ def _cases(cases: Sequence[_Case], site: _Loaded, task: Task, seed: int) -> Case
     unknown = np.full((side, side), UNLABELLED, dtype=np.uint8)
     masks = [unknown if case.mask is None else case.mask for case in cases]
     labels = [_label(case, mask, site, task, seed) for case, mask in zip(cases, masks, strict=True)]
-    images = _stacked([case.image for case in cases], (task.channels, side, side))
-    offset, scale = normalisation(images, task.normalisation)
+    images = _stacked([case.image.pixels for case in cases], (task.channels, side, side))
+    offset, scale = (
+        torch.from_numpy(_stacked(arrays, (task.channels,)).astype(np.float32))
+        for arrays in ([case.image.offset for case in cases], [case.image.scale for case in cases])
+    )
     return Cases(
         names=tuple(case.name for case in cases),
         patients=tuple(case.patient for case in cases),
         images=torch.from_numpy(images),
         labels=torch.from_numpy(_stacked(labels, (side, side))),
-        masks=torch.from_numpy(_stacked(masks, (side, side))),
-        offset=torch.from_numpy(offset),
-        scale=torch.from_numpy(scale),
+        masks=torch.from_numpy(_stacked([_scored(mask) for mask in masks], (side, side))),
+        offset=offset,
+        scale=scale,
         spacing=torch.tensor([case.spacing for case in cases], dtype=torch.float64).view(-1, 2),
+        views=_views([case.image.view for case in cases], side),
     )
+
+
+def _views(views: Sequence[View | None], side: int) -> torch.Tensor | None:
+    """N×R×R, or None where every case was seen all over."""
+    if all(view is None for view in views):
+        return None
+    seen = np.ones((side, side), dtype=np.bool_)
+    return torch.from_numpy(np.stack([seen if view is None else view for view in views]))
+
+
+def _scored(mask: Mask) -> Mask:
+    """The mask with background where nothing was seen: so is every prediction."""
+    unknown = mask == UNLABELLED
+    return mask if unknown.all() else np.where(unknown, np.uint8(0), mask)
 
 
 def _label(case: _Case, mask: Mask, site: _Loaded, task: Task, seed: int) -> Mask:

@@ -1,5 +1,7 @@
 """Pictures for people: a case with the outlines of its regions."""
 
+import colorsys
+
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -16,11 +18,24 @@ TRUE: Colour = (0, 235, 70)
 PREDICTED: Colour = (255, 0, 210)
 COLOURS: tuple[Colour, ...] = (TRUE, PREDICTED, (0, 190, 255), (255, 220, 0))
 BACKGROUND: Colour = (40, 60, 255)  # of strokes that say so
+TURN = 0.382  # of the circle of hues from one further colour to the next: never the same twice
+
+
+def colour_of(number: int) -> Colour:
+    """The colour of a class or region by number, from 0; the first four are `COLOURS`."""
+    if number < len(COLOURS):
+        return COLOURS[number]
+    light = (1.0, 0.7, 0.85)[number % 3]
+    red, green, blue = colorsys.hsv_to_rgb(number * TURN % 1, 0.75, light)
+    return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def as_picture(image: Array, side: int | None = None) -> Picture:
-    """A C×H×W image, 8 bit or any floats, as H×W×3, resized to `side` × `side` where given."""
-    pixels = image.transpose(1, 2, 0)
+    """A C×H×W image, 8 bit or any floats, as H×W×3, resized to `side` × `side` where given.
+
+    Of two channels or more than three the first shows, in grey.
+    """
+    pixels = image[: 3 if len(image) == 3 else 1].transpose(1, 2, 0)
     if pixels.dtype != np.uint8:
         low, high = float(pixels.min()), float(pixels.max())
         pixels = ((pixels - low) * (255 / max(high - low, 1e-12))).round().astype(np.uint8)
@@ -50,7 +65,7 @@ def draw_label(picture: Picture, label: Mask, classes: int) -> Picture:
     """The picture with the labelled pixels tinted by class, background blue."""
     drawn = picture.astype(np.float32)
     for number in range(classes):
-        colour = COLOURS[(number - 1) % len(COLOURS)] if number else BACKGROUND
+        colour = colour_of(number - 1) if number else BACKGROUND
         drawn[_resized(label == number, picture)] *= 0.4
         drawn[_resized(label == number, picture)] += 0.6 * np.array(colour)
     return drawn.round().astype(np.uint8)

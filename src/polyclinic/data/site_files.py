@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from polyclinic.config.mistakes import did_you_mean
+from polyclinic.config.task import AT_A_SITE
 from polyclinic.data.code_tables import Codes, read_codes, read_names
 from polyclinic.data.errors import Findings, UnreadableError
+from polyclinic.data.formats.volume import AXES, Axis
 
 SPLITS = ("train", "val", "test")
 COLUMNS = ("case", "patient", "split")
-WORDS = ("name", "task", "labels")
-KEYS = (*WORDS, "spacing", "annotates", "values", "colours", "weak")
+WORDS = ("name", "task", "labels", "axis", "modality")
+KEYS = (*WORDS, "spacing", "stored_window", *AT_A_SITE, "annotates", "values", "colours", "weak")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,11 @@ class SiteToml:
     task: str | None = None
     labels: str | None = None  # the kind of label the site trains on
     spacing: tuple[float, float] | None = None  # size of a pixel in the files, rows and columns
+    # What of the task is otherwise here: `fit`, `normalisation` and what belongs to it; unchecked.
+    preparation: dict[str, Any] = field(default_factory=dict)
+    axis: Axis | None = None  # along which slices follow each other; None: as the format has it
+    modality: str | None = None  # the only one that DICOM files may have
+    stored_window: bool = False  # whether DICOM images are seen through their own window
     annotates: tuple[str, ...] = ()  # the classes and regions that it tells apart; empty: all
     masks: Codes = field(default_factory=Codes)
     weak: Codes = field(default_factory=Codes)  # of label files
@@ -103,8 +110,9 @@ def read_site_toml(path: Path) -> tuple[SiteToml, list[str]]:
     if errors:
         return SiteToml(), errors
     return SiteToml(
-        **{key: table.get(key) for key in WORDS},
+        **{key: table[key] for key in (*WORDS, "stored_window") if key in table},
         spacing=spacing if "spacing" in table else None,
+        preparation={key: table[key] for key in AT_A_SITE if key in table},
         annotates=annotates if "annotates" in table else (),
         masks=masks,
         weak=weak,
@@ -115,8 +123,12 @@ def _word_errors(table: dict[str, Any]) -> Iterator[str]:
     for key, value in table.items():
         if key not in KEYS:
             yield f'no key "{key}" (allowed: {", ".join(KEYS)}){did_you_mean(key, KEYS)}'
+        elif key == "stored_window" and not isinstance(value, bool):
+            yield f"{key} must be true or false, got {value!r}"
         elif key in WORDS and not isinstance(value, str):
             yield f"{key} must be a word in quotes, got {value!r}"
+        elif key == "axis" and value not in AXES:
+            yield f'no axis "{value}" (allowed: {", ".join(AXES)}){did_you_mean(value, AXES)}'
     name = table.get("name", "site")
     # The name becomes part of file names in the run folder.
     if isinstance(name, str) and (Path(name).name != name or name.startswith(".")):

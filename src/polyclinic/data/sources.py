@@ -1,8 +1,9 @@
 """Where the sites of a study come from: drawn, or read from a folder."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from polyclinic.config import DataSettings, SiteSettings
 from polyclinic.config.mistakes import did_you_mean
@@ -20,6 +21,7 @@ class Source:
     name: str | None
     folder: Path | None
     kind: str | None
+    preparation: Mapping[str, Any] = field(default_factory=dict)  # what the study says of it
     annotates: tuple[str, ...] = ()  # what the study takes of its annotation; empty: all
 
 
@@ -67,7 +69,13 @@ def sources_of(
     missing = [site.name for site in sites if site.folder is None and site.name not in folders]
     refuse(_unknown(missing, "[[site]]", there, data))
     return [
-        Source(site.name, site.folder or folders[site.name], labels or site.labels, site.annotates)
+        Source(
+            site.name,
+            site.folder or folders[site.name],
+            labels or site.labels,
+            site.preparation,
+            site.annotates,
+        )
         for site in sites
     ]
 

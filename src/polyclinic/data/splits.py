@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from polyclinic.data.errors import Findings, UnreadableError, listed, refuse
-from polyclinic.data.folder import SiteFolder, find_sites, read_site
+from polyclinic.data.folder import SiteFolder, find_sites, keep_salt, read_site
 from polyclinic.data.site_files import SPLITS, read_csv
 from polyclinic.data.splitting import SplitRule, split_cases
 
@@ -63,14 +63,15 @@ def splits_of(
     return Splits(columns[rule.fold], splits_folder / _kept_name(site, rule), table)
 
 
-def write_splits(folder: Path, rule: SplitRule) -> list[Path]:
+def write_splits(folder: Path, rule: SplitRule, volumes: Path | None = None) -> list[Path]:
     """Cut the cases of every site in `folder` and write the split into the site's own folder.
 
     A site that has a split already keeps it, and a DataError says so before anything is written.
     """
     files: dict[Path, Table] = {}
     errors: list[str] = []
-    for site in map(read_site, find_sites(folder)):
+    sites = [read_site(each, volumes=volumes) for each in find_sites(folder)]
+    for site in sites:
         mistakes = Findings(site.name, site.folder)
         mistakes.include(site.mistakes)
         file = site.folder / rule.file_name
@@ -84,6 +85,8 @@ def write_splits(folder: Path, rule: SplitRule) -> list[Path]:
         if not mistakes.lines:
             files[file] = _table(site, rule, split_cases(site.cases, rule, site.name))
     refuse(errors)
+    for site in sites:
+        keep_salt(site, volumes)
     for file, table in files.items():
         _write(file, table)
     return list(files)

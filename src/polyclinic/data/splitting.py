@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyclinic.data.folder import CaseFiles
+from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.site_files import SPLITS
 from polyclinic.seeds import numpy_generator
 

@@ -1,76 +1,51 @@
-"""What there is to segment: a task's classes, scored regions, input and preprocessing."""
+"""What there is to segment: the tasks that are built in, each a file as a user would write it."""
 
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
-from polyclinic.config.mistakes import did_you_mean
+from polyclinic.config.checking import check
+from polyclinic.config.mistakes import ConfigError, Mistake, did_you_mean
+from polyclinic.config.printing import plain
+from polyclinic.config.task import Fit, Normalisation, Task
+from polyclinic.config.task_entry import SUFFIX, read_task
 from polyclinic.data.errors import refuse
 
-Normalisation = Literal["minmax", "standard"]
+__all__ = ["TASKS", "Fit", "Normalisation", "Task", "as_at_site", "task_called"]
 
-
-@dataclass(frozen=True)
-class Task:
-    """One kind of segmentation: classes by number, regions as unions of classes, square input."""
-
-    name: str
-    summary: str
-    channels: int
-    classes: tuple[str, ...]
-    regions: Mapping[str, tuple[int, ...]] = field(hash=False)
-    resolution: int = 384
-    normalisation: Normalisation = "minmax"
-    fill: float = 0.0  # what augmentation puts beyond the image's border, after normalisation
-    dark: float | None = None  # normalised pixels up to this were out of the camera's view
-
-    def __post_init__(self) -> None:
-        if self.resolution < 1:
-            raise ValueError(f"task {self.name}: resolution must be above 0, got {self.resolution}")
-
-    def with_resolution(self, resolution: int) -> "Task":
-        """The same task on images of `resolution` × `resolution` pixels."""
-        return replace(self, resolution=resolution)
-
-
-def _one_object(name: str, thing: str, summary: str, *, channels: int, **more: Any) -> Task:
-    """A task with one class beside background."""
-    return Task(name, summary, channels, ("background", thing), {thing: (1,)}, **more)
-
-
+PRESETS = Path(__file__).parent / "presets"
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
-        Task(
-            name="fundus",
-            summary="optic disc and cup in colour photographs of the eye's fundus",
-            channels=3,
-            classes=("background", "rim", "cup"),
-            regions={"disc": (1, 2), "cup": (2,)},
-            dark=0.05,
-        ),
-        _one_object(
-            "octa",
-            "faz",
-            "foveal avascular zone in OCT angiography",
-            channels=1,
-            resolution=256,
-            fill=0.8,
-        ),
-        _one_object("polyp", "polyp", "polyps in colonoscopy", channels=3, dark=0.05),
-        _one_object(
-            "prostate",
-            "prostate",
-            "prostate in T2-weighted MRI slices, grouped by patient",
-            channels=1,
-            fill=0.8,
-        ),
+        Task(**tomllib.loads(file.read_text(encoding="utf-8")))
+        for file in sorted(PRESETS.glob("*.task.toml"))
     )
 }
 
 
-def task_called(name: str, tasks: Mapping[str, Task] = TASKS) -> Task:
-    """The task of this name, of these tasks; a DataError where there is none."""
+def task_called(name: str, tasks: Mapping[str, Task] = TASKS, beside: Path = Path()) -> Task:
+    """The task of this name, or of this file in the folder `beside`; a DataError says why none."""
+    if name.endswith(SUFFIX):
+        try:
+            return read_task(beside / name)
+        except ConfigError as error:
+            refuse([f"{name}: {mistake}" for mistake in error.mistakes])
     if name not in tasks:
-        refuse([f'no task "{name}" (allowed: {", ".join(tasks)}){did_you_mean(name, tasks)}'])
+        refuse(
+            [
+                f'no task "{name}" (allowed: {", ".join(tasks)}, or a file such as '
+                f"vessels.task.toml){did_you_mean(name, tasks)}"
+            ]
+        )
     return tasks[name]
+
+
+def as_at_site(task: Task, changes: Mapping[str, Any], mistakes: list[str]) -> Task:
+    """The task as a site prepares its images; the task itself after adding what is wrong."""
+    found: list[Mistake] = []
+    values = {**plain(task.settings), **changes}
+    kept = {k: v for k, v in values.items() if k in changes or Task.in_effect(k, values)}
+    changed = check(Task, kept, "", found) if changes else task
+    mistakes += [str(mistake) for mistake in found]
+    return changed or task

@@ -8,14 +8,16 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 
 from polyclinic.config.mistakes import did_you_mean
+from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import read_content
 from polyclinic.data.coding import coding_of
 from polyclinic.data.contact_sheet import contact_sheet
 from polyclinic.data.errors import DataError, Findings, listed, refuse
-from polyclinic.data.folder import CaseFiles, SiteFolder, read_site
+from polyclinic.data.folder import SiteFolder, keep_salt, read_site
 from polyclinic.data.labels import made_label
 from polyclinic.data.proposals import note_contents
-from polyclinic.data.tasks import TASKS, Task, task_called
+from polyclinic.data.site_task import own_task
+from polyclinic.data.tasks import TASKS, Task
 from polyclinic.masks import Mask
 from polyclinic.weak import KINDS
 
@@ -30,38 +32,42 @@ def weaken_site(
     task: Task | None = None,
     tasks: Mapping[str, Task] = TASKS,
     on_case: OnCase | None = None,
+    volumes: Path | None = None,
 ) -> Path:
     """Write `labels/<kind>/<case>.png` for every mask of a site, and give their contact sheet.
 
     The task is by default that one of `tasks` which site.toml names. All labels appear at once when
     all are made; a site that has labels of this kind keeps them, and a DataError says so.
     """
-    site = read_site(folder)
+    site = read_site(folder, volumes=volumes)
     task = task or _named_task(site, tasks)
     masks = _read_masks(site, kind, task)
-    parts = list(dict.fromkeys(_part(case) for case, _ in masks))
+    parts = list(dict.fromkeys(_part(case, site) for case, _ in masks))
     with TemporaryDirectory(prefix=".labels-", dir=folder) as unfinished:
         places = {part: Path(unfinished, str(number)) for number, part in enumerate(parts)}
         for place in places.values():
             place.mkdir()
         for done, (case, mask) in enumerate(masks, 1):
             label = made_label(mask, kind, task, seed=seed, site=site.name, case=case.name)
-            Image.fromarray(label).save(places[_part(case)] / f"{case.image.stem}.png")
+            name = case.name if case.volume else case.image.stem
+            Image.fromarray(label).save(places[_part(case, site)] / f"{name}.png")
             if on_case:
                 on_case(case.name, done, len(masks))
         for part, place in places.items():
             (part / "labels").mkdir(exist_ok=True)
             place.replace(part / "labels" / kind)
+    keep_salt(site, volumes)
     sheet = folder / f"labels-{kind}.png"
-    contact_sheet(folder, task, sheet, kind=kind)
+    contact_sheet(folder, task, sheet, kind=kind, volumes=volumes)
     return sheet
 
 
 def _named_task(site: SiteFolder, tasks: Mapping[str, Task]) -> Task:
-    if site.toml.task is None:
+    task = own_task(site, tasks)
+    if task is None:
         names = ", ".join(tasks)
         raise DataError([f"say for which task to make labels ({names}): no site.toml names one"])
-    return task_called(site.toml.task, tasks)
+    return task
 
 
 def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseFiles, Mask]]:
@@ -83,9 +89,13 @@ def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseF
     if site.cases and not os.access(site.folder, os.W_OK):
         mistakes.add("its folder must not be written to")
     refuse(mistakes.lines)
-    return [(content.case, content.mask) for content in contents if content.mask is not None]
+    return [
+        (content.case, content.in_view(content.mask))
+        for content in contents
+        if content.mask is not None
+    ]
 
 
-def _part(case: CaseFiles) -> Path:
+def _part(case: CaseFiles, site: SiteFolder) -> Path:
     """The folder that holds the case's images/: the site's, or its train/ or test/."""
-    return case.image.parent.parent
+    return site.folder / case.split if site.divided and case.split else site.folder

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
-
-from polyclinic.engine.tensors import DamagedFile, group, load_tensors, nested, save_tensors
+from polyclinic.engine.states import StateFolder
+from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
+
+OWNER = "server"
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,14 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.states = StateFolder(folder)
         self.generations: list[Progress] = []  # the newest first, two at most
         self.damaged: list[str] = []  # newer files that could not be used
 
     @property
     def rounds(self) -> list[int]:
         """The rounds that there is a file of, the newest first."""
-        files = (self.folder / "server").glob("round-*.safetensors")
-        return sorted((int(file.stem.removeprefix("round-")) for file in files), reverse=True)
+        return self.states.rounds(OWNER)[::-1]
 
     @property
     def exists(self) -> bool:
@@ -61,24 +62,18 @@ class Checkpoint:
         """The rounds that either generation can ask for."""
         return {n for each in self.generations for n in (each.round, each.best_round) if n >= 0}
 
-    def file(self, number: int) -> Path:
-        """Where the server after a round lies."""
-        return self.folder / "server" / f"round-{number:05d}.safetensors"
-
     def save(self, server: Server, progress: Progress) -> None:
         """Note a finished round, and remove the files that nothing can ask for any more."""
-        tensors = nested(weights=server.weights, memory=server.memory)
-        save_tensors(self.file(progress.round), tensors, progress.to_texts())
+        self.states.save(OWNER, progress.round, server, progress.to_texts())
         self.generations = [progress, *self.generations[:1]]
-        for number in set(self.rounds) - self.needed:
-            self.file(number).unlink()
+        self.states.keep_only(OWNER, self.needed)
 
     def load(self, server: Server) -> Progress:
         """Bring the server back to its last finished round whose file is whole."""
         self.damaged, self.generations = [], []
         for number in self.rounds:
             try:
-                progress = Progress.from_texts(load_tensors(self.file(number))[1])
+                progress = Progress.from_texts(self.states.read(OWNER, number)[1])
             except DamagedFile as error:
                 self.damaged.append(str(error))
                 continue
@@ -87,7 +82,7 @@ class Checkpoint:
                 break
         if not self.generations:
             raise DamagedFile(
-                f"every checkpoint in {self.folder / 'server'} is damaged; bring it back from a "
+                f"every checkpoint in {self.folder / OWNER} is damaged; bring it back from a "
                 "backup, or start afresh with --fresh"
             )
         return self.load_round(server, self.generations[0].round)
@@ -95,23 +90,17 @@ class Checkpoint:
     def load_round(self, server: Server, number: int) -> Progress:
         """Bring the server to exactly this round."""
         try:
-            tensors, texts = load_tensors(self.file(number))
+            state, texts = self.states.read(OWNER, number)
         except DamagedFile as error:
             raise DamagedFile(
                 f"{error}; it is the best round, so bring it back from a backup, or start afresh "
                 "with --fresh"
             ) from error
         device = server.weights.flat.device
-        server.weights = Weights.pack(_on(device, group(tensors, "weights"), server.weights))
-        server.memory = _on(device, group(tensors, "memory"))
+        # In the order of the server's weights: files sort by name.
+        names = [name for name in server.weights if name in state.weights]
+        server.weights = Weights.pack({name: state.weights[name].to(device) for name in names})
+        server.memory = {name: tensor.to(device) for name, tensor in state.memory.items()}
         progress = Progress.from_texts(texts)
         server.round = progress.round
         return progress
-
-
-def _on(
-    device: object, tensors: Mapping[str, Tensor], order: Mapping[str, object] | None = None
-) -> dict[str, Tensor]:
-    """The tensors on a device, in the order of the server's weights: files sort by name."""
-    names = [name for name in order or tensors if name in tensors]
-    return {name: tensors[name].to(device) for name in names}  # type: ignore[call-overload]

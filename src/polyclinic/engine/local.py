@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numba
 import torch
 import torch.multiprocessing
 
 from polyclinic.config import Study
-from polyclinic.data.cases import Cases, SiteData, pool
+from polyclinic.data.cases import SiteData, pool
 from polyclinic.data.load import load_federation
 from polyclinic.data.sources import listed_sites
-from polyclinic.engine.allocator import keep_freed_memory
-from polyclinic.engine.inspection import draw_attention, embedded
-from polyclinic.engine.loop import Reply, Scored
+from polyclinic.engine.devices import device_of, threads_of
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.parents import end_with_parent
-from polyclinic.engine.pictures import draw_pictures
-from polyclinic.engine.run import Run, assignment_of, device_of, site_info
-from polyclinic.engine.site_runner import Assignment, SiteRunner
-from polyclinic.engine.starting import refuse_no_validation, refuse_unsuitable
+from polyclinic.engine.pictures import draw_pictures, look_inside
+from polyclinic.engine.process import prepare_process
+from polyclinic.engine.run import Assignment, Run, assignment_of, site_info
+from polyclinic.engine.site_runner import Scoring, SiteRunner
+from polyclinic.engine.sites import Reply, Scored
 from polyclinic.engine.states import SiteState, StateFolder
+from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
-from polyclinic.runs import RoundLine, RunError, RunFolder, Score, SiteInfo, Split, write_embeddings
+from polyclinic.runs import RoundLine, RunError, RunFolder, SiteInfo
 
 Outcome = TypeVar("Outcome")
 POOLED = "pooled"
@@ -48,6 +48,8 @@ class LocalEngine:
         for run in runs:
             if run.study.engine.name != "local":
                 raise RunError("the engine of this study is flower: polyclinic server runs it")
+            device_of(run.study.engine.device)
+        for run in runs:
             labels = run.choice.labels
             if labels not in self.data:
                 self.data[labels] = load_data(run.study, labels, splits_folder=self.splits_folder)
@@ -80,7 +82,7 @@ def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
 def local_sites(run: Run, data: Sequence[SiteData]) -> Iterator[LocalSites]:
     """The sites of one run with these cases, in this process or in a few workers."""
     settings = run.study.engine
-    threads = settings.threads or max(1, (os.cpu_count() or 1) // settings.workers)
+    threads = threads_of(settings.threads, settings.workers)
     prepare_process(threads)
     runner = SiteRunner(assign(run, data), device_of(settings.device))
     pictures = run.study.evaluation.pictures
@@ -145,17 +147,11 @@ class LocalSites:
         return zip(messages, self._map(LocalWorker.work, tasks), strict=True)
 
     def score(
-        self,
-        messages: Mapping[str, Message] | None,
-        *,
-        split: Split,
-        metrics: Sequence[str],
-        number: int,
-        since: int,
+        self, scoring: Scoring, messages: Mapping[str, Message] | None, *, since: int
     ) -> Iterator[Scored]:
         """Score every site's model."""
         tasks = [
-            (info, messages[info.name] if messages else None, split, tuple(metrics), number, since)
+            (info, scoring, messages[info.name] if messages else None, since)
             for info in self.scored
         ]
         return iter(self._map(LocalWorker.score, tasks))
@@ -179,22 +175,15 @@ class LocalSites:
         return (work(self.worker, *task) for task in tasks)
 
 
+@dataclass(frozen=True)
 class LocalWorker:
     """One process's runner with the sites' data and the folder of their states."""
 
-    def __init__(
-        self,
-        runner: SiteRunner,
-        data: Mapping[str, SiteData],
-        run: RunFolder,
-        states: StateFolder,
-        pictures: bool,
-    ) -> None:
-        self.runner = runner
-        self.data = data
-        self.run = run
-        self.states = states
-        self.pictures = pictures
+    runner: SiteRunner
+    data: Mapping[str, SiteData]
+    run: RunFolder
+    states: StateFolder
+    pictures: bool
 
     def work(self, info: SiteInfo, stage: str, message: Message, number: int, since: int) -> Reply:
         """A visit to a site, whose state is read before and written after it."""
@@ -223,26 +212,17 @@ class LocalWorker:
         return Reply(visit.reply, line)
 
     def score(
-        self,
-        info: SiteInfo,
-        message: Message | None,
-        split: Split,
-        metrics: Sequence[str],
-        number: int,
-        since: int,
+        self, info: SiteInfo, scoring: Scoring, message: Message | None, since: int
     ) -> Scored:
         """Scores of a site's model; the final ones come with pictures."""
-        data = self.data[info.name]
-        state = self._state(info, since)
-        rows, cases, predicted = self.runner.score(
-            info, data, split, metrics, message, state, number
-        )
-        if self.pictures and split == "test":
+        data, state = self.data[info.name], self._state(info, since)
+        rows, cases, predicted = self.runner.score(info, data, scoring, message, state)
+        if self.pictures and scoring.split == "test":
             task = self.runner.assignment.task
             draw_pictures(self.run, info.name, task, cases, predicted, rows)
-            self._look_inside(info, data, cases, state, since)
-        scores = tuple(Score(number, split, info.name, *row) for row in rows)
-        return Scored(number, split, info.name, scores)
+            model_of = partial(self.states.load, since=since)
+            look_inside(self.run, self.runner, info, cases, self.data, model_of)
+        return Scored.of(scoring, info.name, rows)
 
     def _state(self, info: SiteInfo, since: int) -> SiteState | None:
         try:
@@ -254,38 +234,8 @@ class LocalWorker:
                 "from the round before"
             ) from error
 
-    def _look_inside(
-        self, info: SiteInfo, data: SiteData, cases: Cases, state: SiteState | None, since: int
-    ) -> None:
-        """Keep embeddings of pixels and draw maps of attention, of methods that have such.
-
-        Attention is drawn with every site's model, so that they can be compared at the same cases.
-        """
-        method = self.runner.assignment.method
-        final = self.runner.opened(info, data, state)
-        with method.in_use(final):
-            draw_attention(self.run, method, final, cases)
-            after = embedded("after", final, cases) if method.shows_embeddings else None
-        if after is not None:
-            before = embedded("before", self.runner.opened(info, data, None), cases)
-            write_embeddings(self.run.embeddings_path(info.name), [before, after])
-        for other in self.runner.assignment.sites:
-            if other != info and self.run.attention_pictures(info.name):
-                model = self.states.load(other.name, since)
-                theirs = self.runner.opened(other, self.data[other.name], model)
-                with method.in_use(theirs):
-                    draw_attention(self.run, method, theirs, cases, whose=info)
-
 
 _worker: LocalWorker  # the runner of a worker process
-
-
-def prepare_process(threads: int) -> None:
-    """Make this process ready to train: its threads, its way to keep memory."""
-    keep_freed_memory()
-    # numba first: where it starts its own threads here, it would set torch's number anew.
-    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-    torch.set_num_threads(threads)
 
 
 def _open_worker(

@@ -1,12 +1,9 @@
 """The one round loop: messages to the sites, replies combined, a checkpoint after every round."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,32 +11,15 @@ import torch
 from polyclinic.config import EvaluationSettings
 from polyclinic.engine.checkpoint import Checkpoint, Progress
 from polyclinic.engine.reply_store import ReplyStore
-from polyclinic.engine.site_runner import Assignment, SiteRunner
+from polyclinic.engine.run import Assignment
+from polyclinic.engine.site_runner import Scoring
+from polyclinic.engine.sites import Scored, Sites
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import TrainingFailed
-from polyclinic.runs import RoundLine, RoundTable, Score, SiteInfo, Split
+from polyclinic.runs import RoundLine, RoundTable, Score, SiteInfo
 from polyclinic.seeds import torch_generator
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A site's answer, None where it was left out, and what the record says of it."""
-
-    message: Message | None
-    line: RoundLine
-
-
-@dataclass(frozen=True)
-class Scored:
-    """Scores of one site after a round, or of its final model."""
-
-    round: int
-    split: Split
-    site: str
-    rows: tuple[Score, ...]
-    missed: str = ""  # why the site could not be scored
 
 
 @dataclass(frozen=True)
@@ -63,42 +43,6 @@ Record = Callable[[Sequence[RoundLine], Sequence[Score], Sequence[RoundTable]], 
 
 class TooFewSites(ValueError):
     """So few sites answered that a round would not mean anything."""
-
-
-class Sites(Protocol):
-    """The sites of a run, wherever they are."""
-
-    runner: SiteRunner  # with the network as every machine of the run starts with it
-    threads: int  # of this process
-    trained: tuple[SiteInfo, ...]  # take part in rounds
-    scored: tuple[SiteInfo, ...]  # finalize and are scored
-    quorum: float  # the share of them that must answer
-
-    def ask(
-        self, stage: Stage, messages: Mapping[str, Message], *, number: int, since: int
-    ) -> Iterator[tuple[str, Reply]]:
-        """Let the sites work on a stage; each starts from its state of round `since`."""
-        ...
-
-    def score(
-        self,
-        messages: Mapping[str, Message] | None,
-        *,
-        split: Split,
-        metrics: Sequence[str],
-        number: int,
-        since: int,
-    ) -> Iterator[Scored]:
-        """Score every site's model; with messages each site finalizes first, on a copy."""
-        ...
-
-    def forget(self, needed: Sequence[int]) -> None:
-        """Remove states that none of these rounds can ask for."""
-        ...
-
-    def keep(self, last: int) -> None:
-        """Keep each site's final model, its state of the last round, where it belongs."""
-        ...
 
 
 class Loop:
@@ -149,9 +93,8 @@ class Loop:
             validation = yield from self._validate(number)
             self._save(number, time.perf_counter() - started)
             yield RoundDone(number, validation)
-        yield from self._score(
-            None, "test", self.evaluation.metrics, number=self.chosen_round, since=rounds + 1
-        )
+        final = Scoring(self.chosen_round, "test", self.evaluation.metrics)
+        yield from self._score(final, None, since=rounds + 1)
         self._record()
 
     @property
@@ -231,7 +174,7 @@ class Loop:
             return None
         finalizing = self.method.finalizing()
         messages = {info.name: finalizing.message(self.server, info) for info in self.sites.scored}
-        means = yield from self._score(messages, "val", ["dice"], number=number, since=number)
+        means = yield from self._score(Scoring(number, "val", ("dice",)), messages, since=number)
         if not means:
             return None
         mean = float(np.mean(means))
@@ -240,29 +183,22 @@ class Loop:
         return mean
 
     def _score(
-        self,
-        messages: Mapping[str, Message] | None,
-        split: Split,
-        metrics: Sequence[str],
-        *,
-        number: int,
-        since: int,
+        self, scoring: Scoring, messages: Mapping[str, Message] | None, *, since: int
     ) -> Generator[Event, None, list[float]]:
         """Score all sites; gives the mean of each that has cases."""
         means = []
         missed = {}
-        for scored in self.sites.score(
-            messages, split=split, metrics=metrics, number=number, since=since
-        ):
+        for scored in self.sites.score(scoring, messages, since=since):
             self.scores += scored.rows
             if scored.missed:
                 missed[scored.site] = scored.missed
-                where = {"round": number, "stage": f"score {split}", "site": scored.site}
-                self.lines.append(RoundLine(**where, missed=scored.missed))
+                where = {"round": scoring.round, "stage": f"score {scoring.split}"}
+                self.lines.append(RoundLine(**where, site=scored.site, missed=scored.missed))
             if scored.rows:
                 means.append(float(np.mean([row.value for row in scored.rows])))
             yield scored
-        self._refuse_too_few(missed, len(self.sites.scored), f"the scoring of round {number}")
+        where_told = f"the scoring of round {scoring.round}"
+        self._refuse_too_few(missed, len(self.sites.scored), where_told)
         return means
 
     def _due(self, number: int) -> bool:

@@ -1,10 +1,9 @@
 """The final models of a run: named weights and memory, and what they are models of."""
 
-from __future__ import annotations
-
-from polyclinic.engine.site_runner import Assignment
-from polyclinic.engine.states import SiteState
-from polyclinic.engine.tensors import nested, save_tensors
+from polyclinic.engine.run import Assignment
+from polyclinic.engine.states import SiteState, tensors_of
+from polyclinic.engine.tensors import save_tensors
+from polyclinic.federation.server import Server
 from polyclinic.runs import Finished, RunFolder
 
 END = "end"  # the end of the run among the texts of the server's model
@@ -14,7 +13,7 @@ def keep_model(
     run: RunFolder,
     owner: str,
     title: str,
-    state: SiteState,
+    state: SiteState | Server,
     assignment: Assignment,
     end: Finished | None = None,
 ) -> None:
@@ -22,5 +21,4 @@ def keep_model(
     texts = {"method": title, "network": assignment.network.name, "task": assignment.task.name}
     if end is not None:
         texts[END] = end.model_dump_json()
-    tensors = nested(weights=state.weights, memory=state.memory)
-    save_tensors(run.weights_path(owner), tensors, texts)
+    save_tensors(run.weights_path(owner), tensors_of(state), texts)

@@ -1,26 +1,45 @@
-"""Pictures of a site's best, median and worst test case, with true and predicted contours.
+"""Pictures of a site's test cases with contours, and a look inside its model for the report.
 
-Of a site whose cases cannot be scored, the first ones.
+Embeddings of pixels and maps of attention are patients' data, so only the local engine takes them,
+whose sites are all on one machine.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
-from polyclinic.data.cases import Cases
-from polyclinic.data.pictures import compared
+from polyclinic.data.batches import in_order
+from polyclinic.data.cases import Cases, SiteData
+from polyclinic.data.pictures import compared, draw_heat
 from polyclinic.data.tasks import Task
+from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.states import SiteState
 from polyclinic.evaluation import METRICS
 from polyclinic.evaluation.scoring import ScoreRow
-from polyclinic.runs import Rank, RunFolder, replacing
+from polyclinic.federation.method import Method
+from polyclinic.federation.site import Site
+from polyclinic.masks import UNLABELLED, Groups
+from polyclinic.runs import (
+    Embedded,
+    Moment,
+    Rank,
+    RunFolder,
+    SiteInfo,
+    replacing,
+    write_embeddings,
+)
+from polyclinic.seeds import torch_generator
 
-SIDE = 256  # pixels
+SIDE = 256  # pixels of a picture
 UNSCORED: Rank = "unscored"
+PIXELS = 240  # of each site that are embedded, divided among its classes
+CASES = 8  # that the pixels come from
+DRAWN = 3  # cases whose attention is drawn
 
 
 def draw_pictures(
@@ -52,3 +71,83 @@ def ranked(names: Sequence[str], rows: Sequence[ScoreRow]) -> dict[Rank, int]:
     order = sorted(range(len(names)), key=lambda index: sign * np.mean(values[names[index]]))
     places: dict[Rank, int] = {"best": 0, "median": len(order) // 2, "worst": len(order) - 1}
     return {rank: order[place] for rank, place in places.items()}
+
+
+def look_inside(
+    run: RunFolder,
+    runner: SiteRunner,
+    info: SiteInfo,
+    cases: Cases,
+    data: Mapping[str, SiteData],
+    model_of: Callable[[str], SiteState | None],
+) -> None:
+    """Keep embeddings of pixels and draw maps of attention, of methods that have such.
+
+    Attention is drawn with every site's model, so that they can be compared at the same cases.
+    """
+    method = runner.assignment.method
+    final = runner.opened(info, data[info.name], model_of(info.name))
+    with method.in_use(final):
+        draw_attention(run, method, final, cases)
+        after = embedded("after", final, cases) if method.shows_embeddings else None
+    if after is not None:
+        before = embedded("before", runner.opened(info, data[info.name], None), cases)
+        write_embeddings(run.embeddings_path(info.name), [before, after])
+    for other in runner.assignment.sites:
+        if other != info and run.attention_pictures(info.name):
+            theirs = runner.opened(other, data[other.name], model_of(other.name))
+            with method.in_use(theirs):
+                draw_attention(run, method, theirs, cases, whose=info)
+
+
+@torch.no_grad()
+def embedded(moment: Moment, site: Site, cases: Cases) -> Embedded:
+    """What the head sees at some pixels of the first cases; the same pixels at both moments."""
+    site.net.eval()
+    chosen = cases.select(range(min(CASES, len(cases))))
+    rng = torch_generator(site.seed, site.info.name, "embeddings")
+    places = _places(chosen.masks, site.data.mask_groups, rng)
+    maps = [site.net.embed(batch.images) for batch in in_order(chosen, batch=1, device=site.device)]
+    height, width = chosen.masks.shape[1:]
+    values = [
+        maps[case][0, :, y * maps[case].shape[2] // height, x * maps[case].shape[3] // width]
+        for case, y, x in places.tolist()
+    ]
+    stacked = torch.stack(values) if values else torch.empty(0, 0)
+    classes = chosen.masks[tuple(places.T)]
+    return Embedded(moment, classes.long().numpy(), stacked.double().cpu().numpy())
+
+
+@torch.no_grad()
+def draw_attention(
+    run: RunFolder, method: Method, site: Site, cases: Cases, whose: SiteInfo | None = None
+) -> None:
+    """Write where a site's network looks at the first cases, if the method says so.
+
+    Cases are the site's own, or another's (`whose`), at which only the last map is drawn.
+    """
+    site.net.eval()
+    chosen = cases.select(range(min(DRAWN, len(cases))))
+    for index, batch in enumerate(in_order(chosen, batch=1, device=site.device)):
+        found = method.attention_maps(site, batch.images)
+        for name, maps in list(found.items())[-1 if whose else 0 :]:
+            image, heat = chosen.images[index].cpu().numpy(), maps[0].float().cpu().numpy()
+            picture = draw_heat(image, heat.astype(np.float64), SIDE)
+            owner, title = (whose, f"{name}, {site.info.name}") if whose else (site.info, name)
+            path = run.attention_path(owner.name, title, chosen.names[index])
+            with replacing(path) as unfinished:
+                Image.fromarray(picture).save(unfinished, format="PNG")
+
+
+def _places(masks: Tensor, groups: Groups, rng: torch.Generator) -> Tensor:
+    """Cases, rows and columns (P×3) of pixels, as many of each class as there can be.
+
+    Where masks do not tell classes apart, nobody knows which a pixel has.
+    """
+    unknown = {UNLABELLED, *(first for first in groups if groups.count(first) > 1)}
+    classes = [number for number in masks.unique().tolist() if number not in unknown]
+    found = [torch.empty(0, 3, dtype=torch.long)]
+    for number in classes:
+        places = (masks == number).nonzero()
+        found.append(places[torch.randperm(len(places), generator=rng)[: PIXELS // len(classes)]])
+    return torch.cat(found)

@@ -1,7 +1,5 @@
 """Where the replies of a round wait for each other: in files, so that memory holds none of them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

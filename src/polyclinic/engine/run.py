@@ -1,20 +1,27 @@
 """One run of a study: a method with a seed, its folder, and what all its machines agree on."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import torch
 
-from polyclinic.config import MethodChoice, Study
+from polyclinic.config import MethodChoice, NetworkChoice, Study, TrainingSettings
 from polyclinic.data.cases import SiteData
 from polyclinic.data.tasks import Task
-from polyclinic.engine.site_runner import Assignment
+from polyclinic.engine.pretraining import Start, pretrain
+from polyclinic.evaluation import Metric
+from polyclinic.federation.estimating import reestimating
+from polyclinic.federation.method import Finish, Method, Stage
+from polyclinic.losses import Loss
 from polyclinic.masks import group_names
+from polyclinic.methods.reestimate import Reestimate
+from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.parts import Names, statistics
+from polyclinic.networks.pretrained import load_pretrained
 from polyclinic.runs import RunFolder, SiteInfo, run_path
+from polyclinic.seeds import derive
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,90 @@ class Run:
     seed: int
     folder: RunFolder
     study: Study
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What all machines of a run agree on, small enough to travel to other processes."""
+
+    method: Method
+    then: tuple[Finish, ...]
+    network: NetworkChoice
+    task: Task
+    sites: tuple[SiteInfo, ...]
+    training: TrainingSettings
+    loss: Loss | None  # None for auto
+    metrics: Mapping[str, Metric]
+    rounds: int
+    statistics: str  # of norm layers: shared, private or estimated
+    seed: int
+
+    def __post_init__(self) -> None:
+        names = [stage.name for stage in self.stages]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"a run can have only one stage called {', '.join(twice)}")
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages of a run, each once."""
+        warm = self.method.warm_round() if self.warm_rounds else ()
+        return (*self.method.before(), *warm, *self.method.each_round(), *self.after)
+
+    @property
+    def warm_rounds(self) -> int:
+        """The rounds of the warm start."""
+        return self.method.warm_rounds(self.rounds)
+
+    def stages_in(self, number: int) -> tuple[Stage, ...]:
+        """The stages of a round."""
+        warm = number <= self.warm_rounds
+        return self.method.warm_round() if warm else self.method.each_round()
+
+    @property
+    def after(self) -> tuple[Stage, ...]:
+        """The stages after the last round: finalizing, the method's own, the finishing steps."""
+        finishing = chain.from_iterable(piece.stages(self.method) for piece in self.then)
+        return (self.finalizing, *self.method.after(), *finishing)
+
+    @property
+    def finalizing(self) -> Stage:
+        """The stage in which a site takes up the model it will use."""
+        stage = self.method.finalizing()
+        return reestimating(self.method, stage) if self.statistics == "estimated" else stage
+
+    @property
+    def reestimates(self) -> bool:
+        """Whether a site that takes up a model computes its statistics anew."""
+        return self.statistics == "estimated" or any(isinstance(s, Reestimate) for s in self.then)
+
+    def stage(self, name: str) -> Stage:
+        """The stage with this name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    def first_network(self, device: torch.device) -> tuple[Segmenter, str]:
+        """The network as every machine of the run starts with it, and what it has learned before.
+
+        That is what a file of weights holds, what drawn images taught it, or both in this order.
+        """
+        with torch.random.fork_rng():
+            torch.manual_seed(derive(self.seed, "network"))
+            net = self.network.built(channels=self.task.channels, classes=len(self.task.classes))
+            file, told = self.network.pretrained, []
+            if file:
+                told.append(str(load_pretrained(net, file)))
+            if self.training.pretrain == "synthetic":
+                named = f"{self.network.name} {self.network.settings} {file}"
+                size = self.task.resolution
+                start = Start(named, size, self.seed, self.training, net, self.task, device)
+                told.append(pretrain(start))
+            return self.method.adapt(net, self.sites), "; ".join(told)
+
+    def shared(self, net: Segmenter, stage: Stage | None = None) -> Names:
+        """The weights that travel, in a stage that may say so itself."""
+        own = stage and stage.shares
+        names = own(net) if own else self.method.shares(net)
+        return names if self.statistics == "shared" else names - statistics(net)
 
 
 def runs_of(study: Study, root: Path) -> list[Run]:
@@ -64,10 +155,3 @@ def site_info(data: SiteData, task: Task, index: int = 0) -> SiteInfo:
     partly = data.mask_groups or (data.groups[0] if len(data.groups) == 1 else ())
     names = group_names(task.classes, partly).values() if partly else ()
     return SiteInfo(data.name, index, data.kind, train, val, test, " · ".join(names))
-
-
-def device_of(name: str) -> torch.device:
-    """The device that a setting means on this machine."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)

@@ -1,37 +1,29 @@
 """Running a study: every method with every seed, each in a run folder of its own."""
 
-from __future__ import annotations
-
 import platform
 import shutil
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
-from polyclinic.config import Study, changes, to_toml
+import torch
+
+from polyclinic.config import FederationSettings, Study, changes, to_toml
 from polyclinic.engine.checkpoint import Checkpoint
-from polyclinic.engine.loop import Event, Loop, Sites
-from polyclinic.engine.models import keep_model
-from polyclinic.engine.recovery import recover
-from polyclinic.engine.run import Run, runs_of
-from polyclinic.engine.starting import first_server, refuse_unsuitable_rule
-from polyclinic.engine.states import SiteState
-from polyclinic.evaluation import Metric
-from polyclinic.networks.parts import parameters
-from polyclinic.runs import (
-    About,
-    AboutMetric,
-    AboutTask,
-    Finished,
-    RoundLine,
-    RoundTable,
-    RunError,
-    Score,
-)
+from polyclinic.engine.loop import Event, Loop, Notice
+from polyclinic.engine.models import END, keep_model
+from polyclinic.engine.run import Assignment, Run, runs_of
+from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.sites import Sites
+from polyclinic.engine.tensors import load_tensors
+from polyclinic.federation.combining import refuse_too_few
+from polyclinic.federation.server import Server
+from polyclinic.networks.parts import EmptySelection, PartError, parameters
+from polyclinic.runs import About, AboutMetric, AboutTask, Finished, RunError, RunFolder
 
 Watch = Callable[[Run, Event], None]
 
@@ -79,25 +71,16 @@ def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
     assignment = sites.runner.assignment
     server = first_server(run.study.federation, sites)
     checkpoint = Checkpoint(run.folder.path / "checkpoint")
-    described = about(run, sites)
+    described = about(run, sites.runner, sites.threads)
     if (yield from recover(run.folder, checkpoint, server, described)):
         return
     if not run.folder.exists:
         run.folder.create(to_toml(run.study), described)
-
-    def record(
-        lines: Sequence[RoundLine], scores: Sequence[Score], tables: Sequence[RoundTable]
-    ) -> None:
-        run.folder.append_round(lines)
-        run.folder.append_scores(scores)
-        run.folder.append_tables(tables)
-
-    loop = Loop(assignment, server, sites, run.study.evaluation, checkpoint, record)
+    loop = Loop(assignment, server, sites, run.study.evaluation, checkpoint, run.folder.append)
     yield from loop.run()
     sites.keep(assignment.rounds + 1)
-    final = SiteState(server.weights, server.memory)
     end = Finished(chosen_round=loop.chosen_round, seconds=loop.progress.seconds)
-    keep_model(run.folder, "server", run.choice.title, final, assignment, end)
+    keep_model(run.folder, "server", run.choice.title, server, assignment, end)
     run.folder.finish(end)
     shutil.rmtree(checkpoint.folder)
 
@@ -122,20 +105,24 @@ def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:
         raise RunError("\n".join([*mistakes, advice]))
 
 
-def about(run: Run, sites: Sites) -> About:
+def about(run: Run, runner: SiteRunner, threads: int) -> About:
     """What the run folder says of the run."""
-    runner, task = sites.runner, sites.runner.assignment.task
+    task = runner.assignment.task
+    told = AboutMetric.model_fields
     return About(
         method=run.choice.title,
         seed=run.seed,
         task=AboutTask(name=task.name, classes=task.classes, regions=dict(task.regions)),
         sites=runner.assignment.sites,
-        metrics={each.name: about_metric(each.built) for each in run.study.metric},
+        metrics={
+            each.name: AboutMetric(**{key: getattr(each.built, key) for key in told})
+            for each in run.study.metric
+        },
         network=run.study.network.name,
         pretrained=runner.pretrained,
         parameters=sum(runner.weights[name].numel() for name in parameters(runner.net)),
         device=str(runner.device),
-        threads=sites.threads,
+        threads=threads,
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
         versions={
             "python": platform.python_version(),
@@ -145,6 +132,89 @@ def about(run: Run, sites: Sites) -> About:
     )
 
 
-def about_metric(metric: Metric) -> AboutMetric:
-    """What the run folder says of a metric."""
-    return AboutMetric(**{key: getattr(metric, key) for key in AboutMetric.model_fields})
+def recover(
+    folder: RunFolder, checkpoint: Checkpoint, server: Server, about: About
+) -> Generator[Event, None, bool]:
+    """Make a folder ready to go on from its checkpoint; True where the run was finished.
+
+    Only what holds no finished round is cleared; otherwise an error says what to do.
+    """
+    if checkpoint.exists:
+        folder.forget_after(checkpoint.load(server).round)
+        try:
+            folder.about()
+        except RunError as error:
+            folder.write_about(about)
+            yield Notice(f"{error}; it is written again")
+    elif folder.exists:
+        end = _lost_end(folder)
+        if end is not None:
+            folder.finish(end)
+            yield Notice(f"{folder.path / 'finished.json'} was lost; it is written again")
+            return True
+        folder.clear()
+    return False
+
+
+def refuse_no_validation(study: Study, cases: int, unscored: int) -> None:
+    """Raise an error where the best round is wanted but no cases could tell it."""
+    if study.evaluation.choose == "best" and not cases:
+        needed = (
+            "evaluation.choose = 'best' needs validation cases with masks, and no site has any; "
+        )
+        if unscored:
+            raise RunError(
+                f"{needed}the split is fine, but what it has for validation ({unscored} cases) has "
+                "no mask of a scored region: add masks for some of them, or set choose = 'last'"
+            )
+        raise RunError(f"{needed}give data.split a second share above 0, or choose = 'last'")
+
+
+def refuse_unsuitable(assignments: Mapping[str, Assignment]) -> None:
+    """Raise an error that names every method which cannot work with the network, and why."""
+    mistakes = []
+    for title, assignment in assignments.items():
+        try:
+            SiteRunner(assignment, torch.device("cpu"))
+        except (EmptySelection, PartError) as error:
+            mistakes.append(f"{title}: {error}")
+    if mistakes:
+        raise RunError("\n".join(mistakes))
+
+
+def refuse_unsuitable_rule(study: Study) -> None:
+    """Raise an error that names every method whose replies the study's rule cannot combine."""
+    rule = study.federation.combine
+    reasons = {choice.title: choice.built.needs_mean() for choice in study.method}
+    if rule != "mean" and any(reasons.values()):
+        told = "\n".join(f"  {title}: {reason}" for title, reason in reasons.items() if reason)
+        advice = 'take them out of the study, or let it have federation.combine = "mean"'
+        raise RunError(f'federation.combine = "{rule}" does not go with\n{told}\n{advice}')
+
+
+def first_server(federation: FederationSettings, sites: Sites) -> Server:
+    """The server before the first round; an error where there are too few sites for the rule."""
+    runner = sites.runner
+    if runner.assignment.method.pools:  # one reply, and nobody to compare it with
+        federation = federation.model_copy(update={"combine": "mean"})
+    refuse_too_few(federation, max(1, round(federation.participation * len(sites.trained))))
+    stage, *_ = runner.assignment.stages_in(1)
+    buffers = runner.shared_in(stage) - parameters(runner.net)
+    first = runner.first_weights(stage)
+    return Server(sites.trained, first, federation, runner.assignment.seed, buffers=buffers)
+
+
+def _lost_end(folder: RunFolder) -> Finished | None:
+    """The end of a run without checkpoint and without finished.json; None where it just began.
+
+    An error says what to do where rounds were finished and neither is left of them.
+    """
+    file = folder.weights_path("server")
+    if file.exists() and END in (texts := load_tensors(file)[1]):
+        return Finished.model_validate_json(texts[END])
+    if file.exists() or any(line.round > 0 for line in folder.rounds()):
+        raise RunError(
+            f"{folder.path} holds finished rounds, but its checkpoint is lost; bring the folder "
+            "`checkpoint` back from a backup, or start afresh with --fresh"
+        )
+    return None

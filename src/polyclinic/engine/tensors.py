@@ -1,7 +1,5 @@
 """Named tensors on disk: safetensors files, written whole or not at all, with a checksum inside."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ has one, and the shared weights with a private part that it trains on its own ca
 lie together only where the local engine ran.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator
@@ -22,8 +20,7 @@ from polyclinic.config import Tables, load_study
 from polyclinic.data.cases import Batch, Cases, SiteData
 from polyclinic.engine.run import Run, assignment_of, site_info
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.states import SiteState
-from polyclinic.engine.tensors import group, load_tensors
+from polyclinic.engine.states import read_state
 from polyclinic.evaluation.scoring import score_cases
 from polyclinic.federation.estimating import reestimate
 from polyclinic.federation.message import Message
@@ -138,7 +135,7 @@ def _predictions(
     method = runner.assignment.method
     found, models = [], {}
     for info in runner.assignment.sites:
-        site = runner.opened(info, data, _state(folder, info.name))
+        site = runner.opened(info, data, read_state(folder.weights_path(info.name))[0])
         with method.in_use(site):
             if runner.assignment.reestimates:
                 reestimate(method, site)
@@ -148,17 +145,13 @@ def _predictions(
     yield ENSEMBLE, _classes(torch.stack(found).mean(0))
     guest = site_info(data, runner.assignment.task)
     site = runner.opened(guest, data, None)
-    site.message = Message(Weights.pack(_state(folder, "server").weights))
+    server, _ = read_state(folder.weights_path("server"))
+    site.message = Message(Weights.pack(server.weights))
     site.load(site.message.weights)
     if routed := method.outside(replace(site, memory={}), models):
         yield ROUTED, _classes(_probabilities(method, routed, cases))
     tune(method, site, iterations, reestimates=runner.assignment.reestimates)
     yield TUNED, _classes(_probabilities(method, site, cases))
-
-
-def _state(folder: RunFolder, owner: str) -> SiteState:
-    tensors, _ = load_tensors(folder.weights_path(owner))
-    return SiteState(group(tensors, "weights"), group(tensors, "memory"))
 
 
 def _probabilities(method: Method, site: Site, cases: Cases) -> Tensor:

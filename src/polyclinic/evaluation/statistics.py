@@ -1,40 +1,20 @@
-"""What many scores say together: over cases, images, sites, regions and seeds.
+"""What many scores say together, over cases, images, sites, regions and seeds; and separation.
 
 Every standard deviation is the population's (divisor n), as the papers print it.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
+
+from polyclinic.runs import Score
 
 OVERALL = "overall"
-
-
-class SiteScore(Protocol):
-    """One metric of one region of one case at a site, such as the rows of a run's `scores.csv`."""
-
-    @property
-    def site(self) -> str:
-        """The site the case belongs to."""
-
-    @property
-    def case(self) -> str:
-        """The case, a name of its own within the site."""
-
-    @property
-    def region(self) -> str:
-        """What was segmented."""
-
-    @property
-    def metric(self) -> str:
-        """The metric's name."""
-
-    @property
-    def value(self) -> float:
-        """The metric's value."""
+_LEAST = 1e-3  # of a feature's whole variance: one that a side never has must not outweigh all
 
 
 @dataclass(frozen=True)
@@ -50,26 +30,18 @@ class Spread:
 class Summary:
     """One metric of one region: each site over its cases, all sites, all images.
 
-    `over_sites` is the spread of the sites' means, whatever their sizes; `over_images` counts every
-    case once.
+    `average` and `deviation` are those of the sites' means, whatever their sizes; `images` counts
+    every case once. Of one run the first two have no standard deviation (NaN); of several seeds
+    each is the mean over the runs with the deviation from run to run.
     """
 
     sites: Mapping[str, Spread]
-    over_sites: Spread
-    over_images: Spread
+    average: Spread
+    deviation: Spread
+    images: Spread
 
 
-@dataclass(frozen=True)
-class SeedSummary:
-    """The numbers of a `Summary` over seeds: mean and standard deviation from run to run."""
-
-    sites: Mapping[str, Spread]
-    over_sites: Spread
-    over_images: Spread
-    std_over_sites: Spread
-
-
-def summarise(rows: Iterable[SiteScore]) -> dict[str, dict[str, Summary]]:
+def summarise(rows: Iterable[Score]) -> dict[str, dict[str, Summary]]:
     """Metric → region → summary, from the scores of one split after one round.
 
     The last region, "overall", scores each case by the mean over the regions it has.
@@ -84,8 +56,11 @@ def summarise(rows: Iterable[SiteScore]) -> dict[str, dict[str, Summary]]:
     }
 
 
-def across_seeds(summaries: Sequence[Summary]) -> SeedSummary:
-    """The spread over seeds of each number in summaries of the same sites, one for each seed."""
+def across_seeds(summaries: Sequence[Summary]) -> Summary:
+    """The spread over seeds of each number in summaries of the same sites, one for each seed.
+
+    One seed has no spread, which is not the same as a spread of nought.
+    """
     if not summaries:
         raise ValueError("there is no summary to take the spread of")
     names = list(summaries[0].sites)
@@ -94,11 +69,16 @@ def across_seeds(summaries: Sequence[Summary]) -> SeedSummary:
             raise ValueError(
                 f"seeds must have the same sites, got {sorted(names)} and {sorted(summary.sites)}"
             )
-    return SeedSummary(
-        sites={name: spread([each.sites[name].mean for each in summaries]) for name in names},
-        over_sites=spread([each.over_sites.mean for each in summaries]),
-        over_images=spread([each.over_images.mean for each in summaries]),
-        std_over_sites=spread([each.over_sites.std for each in summaries]),
+
+    def over(spreads: Iterable[Spread]) -> Spread:
+        found = spread([each.mean for each in spreads])
+        return found if found.count > 1 else replace(found, std=math.nan)
+
+    return Summary(
+        sites={name: over(each.sites[name] for each in summaries) for name in names},
+        average=over(each.average for each in summaries),
+        deviation=over(each.deviation for each in summaries),
+        images=over(each.images for each in summaries),
     )
 
 
@@ -113,7 +93,7 @@ _Cases = dict[str, float]
 _Sites = dict[str, _Cases]
 
 
-def _by_region_and_site(rows: Iterable[SiteScore]) -> dict[str, dict[str, _Sites]]:
+def _by_region_and_site(rows: Iterable[Score]) -> dict[str, dict[str, _Sites]]:
     """Metric → region → site → case → value, each in the order of first sight."""
     values: dict[str, dict[str, _Sites]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(dict))
@@ -146,8 +126,25 @@ def _with_overall(regions: Mapping[str, _Sites]) -> dict[str, _Sites]:
 
 def _summary(sites: Mapping[str, Sequence[float]]) -> Summary:
     spreads = {site: spread(values) for site, values in sites.items()}
+    means = spread([each.mean for each in spreads.values()])
     return Summary(
         sites=spreads,
-        over_sites=spread([each.mean for each in spreads.values()]),
-        over_images=spread([value for values in sites.values() for value in values]),
+        average=replace(means, std=math.nan),
+        deviation=Spread(means.std, math.nan, means.count),
+        images=spread([value for values in sites.values() for value in values]),
     )
+
+
+def separation(features: NDArray[np.float64], foreground: NDArray[np.bool_]) -> float:
+    """The KL divergence of foreground and background features (N×D), mean of both ways and of D.
+
+    Each feature of each side is taken for normally distributed. 0 means that they cannot be told
+    apart, larger that they can; not a number where a side has fewer than two pixels.
+    """
+    sides = features[foreground], features[~foreground]
+    if min(map(len, sides)) < 2:
+        return float("nan")
+    least = _LEAST * features.var(0) + 1e-12
+    (m1, v1), (m2, v2) = ((side.mean(0), np.maximum(side.var(0), least)) for side in sides)
+    apart = (m1 - m2) ** 2
+    return float(np.mean((v1 + apart) / v2 + (v2 + apart) / v1 - 2) / 4)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from polyclinic.data.batches import spread_out
+from polyclinic.data.tiling import tile_places
 from polyclinic.federation.message import Message
 from polyclinic.federation.site import Site
 from polyclinic.networks.contract import Segmenter
@@ -54,7 +55,8 @@ def input_moments(method: Method, site: Site, *, by_batch: bool) -> dict[str, Mo
     site.net.eval()
     with _listening(site.net, found, train=by_batch):
         for batch in spread_out(site.data.train, batch=site.training.batch, device=site.device):
-            method.predict(site, batch.images)
+            for rows, columns in tile_places(batch.images.shape[-1], site.task.tile, 0):
+                method.predict(site, batch.images[..., rows, columns])
     site.net.eval()
     return found
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Cases
-from polyclinic.data.field_of_view import background_out_of_view, in_view
+from polyclinic.data.field_of_view import background_out_of_view
+from polyclinic.data.tiling import tile_places, tile_weights
 from polyclinic.evaluation import METRICS, Metric
 from polyclinic.evaluation.scoring import ScoreRow, score_cases
 from polyclinic.federation.site import Site
@@ -42,8 +43,22 @@ def predictions(method: Method, site: Site, cases: Cases) -> Iterator[Tensor]:
     """
     site.net.eval()
     for batch in in_order(cases, batch=AT_ONCE, device=site.device):
-        view = in_view(batch.images, site.task.dark)
-        yield background_out_of_view(method.predict(site, batch.images), view)
+        yield background_out_of_view(_probabilities(method, site, batch.images), batch.view)
+
+
+def _probabilities(method: Method, site: Site, images: Tensor) -> Tensor:
+    """Those of the whole images, or of overlapping tiles, each pixel most by where it is inner."""
+    places = tile_places(images.shape[-1], site.task.tile, site.task.overlap)
+    if len(places) == 1:
+        return method.predict(site, images)
+    weights = torch.from_numpy(tile_weights(site.task.tile)).to(images.device)
+    counts = images.new_zeros(images.shape[-2:])
+    blended = images.new_zeros((len(images), len(site.task.classes), *images.shape[-2:]))
+    for rows, columns in places:
+        tiles = images[..., rows, columns].contiguous(memory_format=torch.channels_last)
+        blended[..., rows, columns] += weights * method.predict(site, tiles)
+        counts[rows, columns] += weights
+    return blended / counts
 
 
 def score(

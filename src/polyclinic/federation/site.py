@@ -153,6 +153,7 @@ class Site:
             rng=torch_generator(self.seed, self.info.name, self.round, self.stage, stream, "data"),
             augmentation=training.augmentation,
             fill=self.task.fill,
+            tile=self.task.tile,
             device=self.device,
         )
 

@@ -9,7 +9,6 @@ from pydantic import Field
 from torch import Tensor
 
 from polyclinic.data.cases import Batch
-from polyclinic.data.field_of_view import in_view
 from polyclinic.federation.method import plain_loss
 from polyclinic.federation.site import Site
 from polyclinic.losses import Window, gated_crf, tree_energy
@@ -86,26 +85,25 @@ class FedICRA(BlendingMethod):
         seen = net.look(batch.images)
         loss = site.supervised(seen.logits, batch.labels)
         if site.info.kind != "mask":
-            view = in_view(batch.images, site.task.dark)
-            loss = loss + self._without_labels(net, seen, batch, view)
+            loss = loss + self._without_labels(net, seen, batch)
         if self.contrast and net.gate is not None and seen.gates is not None:
             others = net.gate.of_others(seen.deepest)
             loss = loss + self.contrast * site_contrast(seen.gates, others, self.distance)
         return loss
 
-    def _without_labels(
-        self, net: GatedSegmenter, seen: Sight, batch: Batch, view: Tensor | None
-    ) -> Tensor:
+    def _without_labels(self, net: GatedSegmenter, seen: Sight, batch: Batch) -> Tensor:
         probabilities = seen.logits.softmax(1)
         loss = probabilities.new_zeros(())
         if self.tree:
             guides = net.guide(batch.images, seen.maps)
             unlabelled = batch.labels == UNLABELLED
-            if view is not None:
-                unlabelled &= view
+            if batch.view is not None:
+                unlabelled &= batch.view
             energy = tree_energy(probabilities, batch.images, guides, unlabelled)
             loss = loss + self.tree * energy
         if self.crf:
-            energy = gated_crf(probabilities, batch.images, **vars(self.crf_window), mask=view)
+            energy = gated_crf(
+                probabilities, batch.images, **vars(self.crf_window), mask=batch.view
+            )
             loss = loss + self.crf * energy
         return loss

@@ -11,7 +11,6 @@ from pydantic import Field
 from torch import Tensor
 
 from polyclinic.data.cases import Batch
-from polyclinic.data.field_of_view import in_view
 from polyclinic.federation.message import Message
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
@@ -29,8 +28,7 @@ from polyclinic.methods.second_decoder import (
 from polyclinic.networks.attention import Attention, ChannelWeights
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, parameters, under
-from polyclinic.networks.prompted_segmenter import Gate, PromptedSegmenter
-from polyclinic.networks.prompts import Prompts
+from polyclinic.networks.prompted_segmenter import Gate, PromptedSegmenter, Prompts
 from polyclinic.runs import SiteInfo
 from polyclinic.weak import sparsity_of
 from polyclinic.weak.kind import SPARSITIES
@@ -164,14 +162,13 @@ class FedLPPA(BlendingMethod):
         loss = self._labelled(site, batch, branches)
         if site.info.kind == "mask":
             return loss
-        view = in_view(batch.images, site.task.dark)
         first, *second = (logits.softmax(1) for logits in branches)
         if self.pseudo_labels and second:
             loss = loss + self.pseudo_labels * pseudo_dice(
-                first, second[0], low=self.least_share, mask=view
+                first, second[0], low=self.least_share, mask=batch.view
             )
         if self.crf:
-            energy = gated_crf(first, batch.images, **vars(self.crf_window), mask=view)
+            energy = gated_crf(first, batch.images, **vars(self.crf_window), mask=batch.view)
             loss = loss + self.crf * energy
         return loss
 

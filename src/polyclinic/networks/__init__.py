@@ -3,23 +3,9 @@
 from collections.abc import Callable
 
 from polyclinic.networks.classic_unet import ClassicUNet
-from polyclinic.networks.contract import ImageError, Segmenter
+from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.fcn import FCN
-from polyclinic.networks.parts import (
-    EmptySelection,
-    Names,
-    PartError,
-    everything,
-    nonempty,
-    norms,
-    of_type,
-    parameters,
-    part,
-    statistics,
-    under,
-)
-from polyclinic.networks.pretrained import PretrainedError, load_pretrained
-from polyclinic.networks.pvt_fpn import PVTFPN
+from polyclinic.networks.pvt import PVTFPN
 from polyclinic.networks.res_unet import ResUNet
 from polyclinic.networks.resnet_fpn import ResNetFPN
 from polyclinic.networks.unet import UNet
@@ -28,29 +14,3 @@ from polyclinic.networks.unet_plus_plus import UNetPlusPlus
 NETWORKS: dict[str, Callable[..., Segmenter]] = {
     net.name: net for net in (UNet, ClassicUNet, UNetPlusPlus, ResUNet, FCN, ResNetFPN, PVTFPN)
 }
-
-__all__ = [
-    "FCN",
-    "NETWORKS",
-    "PVTFPN",
-    "ClassicUNet",
-    "EmptySelection",
-    "ImageError",
-    "Names",
-    "PartError",
-    "PretrainedError",
-    "ResNetFPN",
-    "ResUNet",
-    "Segmenter",
-    "UNet",
-    "UNetPlusPlus",
-    "everything",
-    "load_pretrained",
-    "nonempty",
-    "norms",
-    "of_type",
-    "parameters",
-    "part",
-    "statistics",
-    "under",
-]

@@ -1,7 +1,5 @@
 """Affinity aggregation: what a decoder takes up at each level, by how it meets the encoder."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, cast
 

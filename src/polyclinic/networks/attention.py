@@ -1,7 +1,5 @@
 """Attention between the places and between the channels of a map, each behind a gate at zero."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

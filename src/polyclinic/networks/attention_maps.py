@@ -1,14 +1,12 @@
 """Where a transformer looks: what the middle of an image attends to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from polyclinic.networks.contract import Segmenter
-from polyclinic.networks.pvt import DEPTH, SelfAttention
+from polyclinic.networks.pvt import SelfAttention
 
 
 @torch.no_grad()
@@ -17,13 +15,14 @@ def middle_attention(net: Segmenter, images: Tensor) -> dict[str, Tensor]:
 
     It is the mean over the heads and sums to one over the places.
     """
-    modules = [each for each in net.encoder.modules() if isinstance(each, SelfAttention)]
+    modules = net.encoder.named_modules()
+    last = {n.partition(".")[0]: each for n, each in modules if isinstance(each, SelfAttention)}
     seen: list[Tensor] = []
 
     def note(module: Any, inputs: tuple[Tensor, ...]) -> None:
         seen.append(_of_the_middle(module, inputs[0]))
 
-    watching = [module.register_forward_pre_hook(note) for module in modules[DEPTH - 1 :: DEPTH]]
+    watching = [module.register_forward_pre_hook(note) for module in last.values()]
     try:
         net.encoder(images)
     finally:

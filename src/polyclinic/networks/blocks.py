@@ -1,6 +1,4 @@
-"""Layers that the U-Nets are made of, written for channels-last maps."""
-
-from __future__ import annotations
+"""Layers that networks are made of, written for channels-last maps."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -146,3 +144,33 @@ class UpDecoder(nn.Module):
             below = level(below, beside)
             maps.append(below)
         return maps
+
+
+class EnlargingHead(nn.Module):
+    """A 1×1 convolution to the classes, whose logits are enlarged bilinearly by a factor."""
+
+    def __init__(self, channels: int, classes: int, factor: int) -> None:
+        super().__init__()
+        self.score = nn.Conv2d(channels, classes, kernel_size=1)
+        self.factor = factor
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Give logits of the images' size."""
+        return functional.interpolate(
+            self.score(maps), scale_factor=self.factor, mode="bilinear", align_corners=False
+        )
+
+
+class Halving(nn.Conv2d):
+    """A 1×1 convolution that halves height and width.
+
+    It takes every second pixel first and convolves without a stride: oneDNN's own 1×1 convolution
+    with a stride writes beyond its memory in the backward pass of narrow channels-last maps.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool) -> None:
+        super().__init__(inputs, outputs, kernel_size=1, bias=bias)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Give a map of half the height and width."""
+        return super().forward(maps[:, :, ::2, ::2])

@@ -1,7 +1,5 @@
 """The classic U-Net: 31 million parameters at a width of 64."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from torch import Tensor, nn

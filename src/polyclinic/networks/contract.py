@@ -1,7 +1,5 @@
 """What every segmentation network looks like from outside."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, cast
 
 import torch

@@ -1,7 +1,5 @@
 """Dropout that draws its random mask eight elements at a time on a CPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,15 +1,12 @@
 """A fully convolutional network: VGG-16 whose three last levels are scored and added up."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
-from polyclinic.networks.blocks import Norm, Width
+from polyclinic.networks.blocks import EnlargingHead, Norm, Width
 from polyclinic.networks.contract import Segmenter
-from polyclinic.networks.heads import EnlargingHead
 
 CONVOLUTIONS = (2, 2, 3, 3, 3)  # of each level
 SCORED = 3  # levels

@@ -1,15 +1,13 @@
 """The decoder of a feature pyramid: from the deepest map up, all levels added at the finest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import cast
 
 from torch import Tensor, nn
 from torch.nn import functional
 
+from polyclinic.networks.blocks import EnlargingHead
 from polyclinic.networks.contract import Segmenter
-from polyclinic.networks.heads import EnlargingHead
 
 PYRAMID, BRANCH = 256, 128  # channels of the pyramid's maps and of the map they end in
 GROUPS = 32

@@ -1,7 +1,5 @@
 """A head that looks again where the heads of several sites disagree (LC-Fed)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal, cast
 
@@ -11,8 +9,7 @@ from torch.func import functional_call
 from torch.nn.functional import conv2d, interpolate, max_pool2d
 
 from polyclinic.networks.contract import Segmenter
-from polyclinic.networks.gated_segmenter import GatedSegmenter
-from polyclinic.networks.site_gate import Pooling
+from polyclinic.networks.gated_segmenter import GatedSegmenter, Pooling
 from polyclinic.networks.widening import smallest_maps
 
 Attention = Literal["peaks", "plain"]
@@ -92,6 +89,9 @@ class CalibratedSegmenter(GatedSegmenter):
     def forward(self, images: Tensor) -> Tensor:
         """Give the head's logits or, once calibrated, those after calibration."""
         seen = self.look(images)
+        if torch.compiler.is_exporting():  # a graph cannot ask for a value, so it holds both
+            calibrated = self.calibrated(seen.maps[-1], seen.logits)
+            return torch.where(self.calibration.trained > 0, calibrated, seen.logits)
         if not self.calibration.trained:
             return seen.logits
         return self.calibrated(seen.maps[-1], seen.logits)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from difflib import get_close_matches
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from torch import nn
+
+from polyclinic.config.mistakes import did_you_mean
 
 if TYPE_CHECKING:
     from polyclinic.networks.contract import Segmenter
@@ -88,9 +89,6 @@ def _title(net: nn.Module) -> str:
     return f"network '{getattr(net, 'name', type(net).__name__)}'"
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    choices = list(known)
-    near = get_close_matches(name, choices, n=1)
-    if near:
-        return f"; did you mean '{near[0]}'?"
-    return f"; it has {', '.join(sorted(choices))}" if len(choices) <= 12 else ""
+def _nearest(name: str, known: Collection[str]) -> str:
+    there_are = f"; it has {', '.join(sorted(known))}" if len(known) <= 12 else ""
+    return did_you_mean(name, known) or there_are

@@ -1,7 +1,5 @@
 """A network with a personal copy of itself beside it, and two ways to mix the two."""
 
-from __future__ import annotations
-
 import copy
 from typing import Literal, cast
 
@@ -95,7 +93,8 @@ class MixedSegmenter(WithPersonalCopy):
 
     def with_mixed_weights(self, images: Tensor, alpha: Tensor, own: dict[str, Tensor]) -> Tensor:
         """Give the logits of the copy with its weights mixed with these."""
-        if alpha == 1 and not alpha.requires_grad:
+        exporting = torch.compiler.is_exporting()  # a graph cannot ask for a value
+        if not exporting and alpha == 1 and not alpha.requires_grad:
             return self.personal_logits(images)  # spares a copy, and the ulps it may cost
         self.check(images)
         theirs: dict[str, Tensor] = dict(self.personal.named_parameters())

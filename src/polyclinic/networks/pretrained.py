@@ -1,22 +1,20 @@
 """Weights from a file: what fits by name and shape is taken up, and all else is told."""
 
-from __future__ import annotations
-
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
-from pickle import UnpicklingError
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from polyclinic.config.mistakes import did_you_mean, nearest
+from polyclinic.data.errors import listed
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.pvt import halve_keys_and_values
 
-WRAPPINGS = ("state_dict", "model")  # keys under which checkpoints keep their tensors
 SHOWN = 4  # names in a list of them
 
 
@@ -38,17 +36,25 @@ class Match:
     def __str__(self) -> str:
         wanted = len(self.loaded) + len(self.missing) + len(self.shapes)
         told = [f"{self.file.name}: {len(self.loaded)} of {wanted} tensors of the {self.place}"]
-        told += _told("not in the file", self.missing)
-        told += _told("of another shape", self.shapes)
-        told += _told("not used", self.unused)
+        rest = {
+            "not in the file": self.missing,
+            "of another shape": self.shapes,
+            "not used": self.unused,
+        }
+        told += [f"{what}: {listed(names, SHOWN)}" for what, names in rest.items() if names]
         return "; ".join(told)
+
+
+def fingerprint(file: Path) -> str:
+    """What a file of weights is called where its content counts, whatever its name."""
+    with file.open("rb") as content:
+        return f"sha256-{hashlib.file_digest(content, 'sha256').hexdigest()}"
 
 
 def load_pretrained(net: Segmenter, file: Path) -> Match:
     """Overwrite the weights that a file has for the whole network or for its encoder.
 
-    Files are .safetensors, or what torch saves as long as it holds nothing but tensors. Names may
-    stand behind a common prefix such as `module.` or `backbone.`.
+    Names may stand behind a common prefix such as `module.` or `backbone.`.
     """
     tensors = _read(file)
     halve_keys_and_values(tensors)
@@ -69,25 +75,24 @@ def load_pretrained(net: Segmenter, file: Path) -> Match:
 
 def _read(file: Path) -> dict[str, Tensor]:
     if not file.is_file():
-        near = get_close_matches(file.name, [other.name for other in file.parent.glob("*")], n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(file.name, [other.name for other in file.parent.glob("*")])
         raise PretrainedError(f"there is no file of weights {file}{hint}")
     try:
-        found = (
-            load_file(file)
-            if file.suffix == ".safetensors"
-            else torch.load(file, map_location="cpu", weights_only=True)
-        )
-    except (OSError, SafetensorError, UnpicklingError, RuntimeError, EOFError) as error:
+        tensors = load_file(file)
+    except (OSError, SafetensorError) as error:
         raise PretrainedError(
-            f"{file} holds no plain weights; it must be .safetensors or a file of torch.save "
-            "with nothing but tensors in it"
+            f"{file} is not a .safetensors file, the only kind that is read; of a file of torch, "
+            "save the tensors with safetensors.torch.save_file"
         ) from error
-    for wrapping in WRAPPINGS:
-        if isinstance(found, dict) and isinstance(found.get(wrapping), dict):
-            found = found[wrapping]
-    items = found.items() if isinstance(found, dict) else ()
-    return {str(name): each for name, each in items if isinstance(each, Tensor)}
+    odd = [name for name, each in tensors.items() if not _plain(each)]
+    if odd:
+        raise PretrainedError(f"{file}: {odd[0]} is not made of finite real numbers")
+    return tensors
+
+
+def _plain(tensor: Tensor) -> bool:
+    counter = tensor.dtype == torch.int64  # of batches, which nobody reads
+    return counter or (tensor.is_floating_point() and bool(tensor.isfinite().all()))
 
 
 def _without_prefixes(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
@@ -140,17 +145,9 @@ def _why_nothing(
         return f"{problem}: all shapes differ, such as {shapes[0]}; is the width another?"
     wanted = [name for match in matches[:2] for name in match.missing]
     for name in tensors:
-        near = get_close_matches(name, wanted, n=1)
-        if near:
-            return f"{problem}: it names {name}, and the nearest name here is {near[0]}"
+        if near := nearest(name, wanted):
+            return f"{problem}: it names {name}, and the nearest name here is {near}"
     return f"{problem}: it names {next(iter(tensors))}, and the names here are like {wanted[-1]}"
-
-
-def _told(what: str, names: Sequence[str]) -> list[str]:
-    if not names:
-        return []
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return [f"{what}: {', '.join(names[:SHOWN])}{more}"]
 
 
 def _shape(tensor: Tensor) -> str:

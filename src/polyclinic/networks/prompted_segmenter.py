@@ -1,20 +1,61 @@
 """A network that is told its context by prompts, with a gate at its head and a second decoder."""
 
-from __future__ import annotations
-
 import copy
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from polyclinic.networks.attention import Attention, ChannelWeights, DualAttention
 from polyclinic.networks.blocks import Norm
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.dropout import Dropout
-from polyclinic.networks.prompts import Prompts
 from polyclinic.networks.unet import leaky
 from polyclinic.networks.widening import smallest_maps, widen
+from polyclinic.weak.kind import SPARSITIES
+
+
+class Prompts(nn.Module):
+    """A universal prompt, one for the images of each site, and three constant ones for labels.
+
+    Which of them are the site's own say two buffers, which are private to it.
+    """
+
+    place: Tensor
+    sparsity: Tensor
+
+    def __init__(
+        self, sites: int, size: int, *, universal: bool, distribution: bool, sparsity: bool
+    ) -> None:
+        super().__init__()
+        self.size = size
+        self.universal = nn.Parameter(torch.rand(1, size, size)) if universal else None
+        self.sites = nn.Parameter(torch.rand(sites, size, size)) if distribution else None
+        self.knows_sparsity = sparsity
+        self.channels = int(universal) + int(distribution) + len(SPARSITIES) * int(sparsity)
+        self.register_buffer("place", torch.zeros(sites))
+        self.register_buffer("sparsity", torch.zeros(len(SPARSITIES)))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Give the site's prompts (batch × prompts × height × width) in the size of the maps."""
+        batch, _, *size = maps.shape
+        found: list[Tensor] = [] if self.universal is None else [self.universal]
+        if self.sites is not None:
+            found.append(torch.einsum("n,nhw->hw", self.place, self.sites)[None])
+        learned = [_resampled(each[None], size) for each in found]
+        if self.knows_sparsity:
+            learned.append(self.sparsity[None, :, None, None].expand(1, -1, *size))
+        prompts = torch.cat(learned, 1) if learned else maps.new_zeros(1, 0, *size)
+        return prompts.expand(batch, -1, -1, -1)
+
+
+def _resampled(prompt: Tensor, size: list[int]) -> Tensor:
+    if list(prompt.shape[2:]) == size:
+        return prompt
+    # Smoothed before it is made smaller, so that every value counts and learns.
+    return functional.interpolate(prompt, size, mode="bilinear", antialias=True)
+
 
 Gate = Literal["residual", "product", "none"]
 

@@ -1,14 +1,11 @@
 """The deep residual U-Net: 8.2 million parameters at a width of 64."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from polyclinic.networks.blocks import Norm, UpDecoder, UpLevel, Width
+from polyclinic.networks.blocks import Halving, Norm, UpDecoder, UpLevel, Width
 from polyclinic.networks.contract import Segmenter
-from polyclinic.networks.projection import Halving
 
 
 class ResUNet(Segmenter):

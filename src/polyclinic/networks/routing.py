@@ -1,7 +1,5 @@
 """A network whose convolutions are mixtures of several models', weighed anew for every image."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Literal

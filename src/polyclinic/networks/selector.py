@@ -1,7 +1,5 @@
 """A small classifier that tells from which site an image is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import cast

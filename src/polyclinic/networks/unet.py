@@ -1,7 +1,5 @@
 """The papers' U-Net: 1.8 million parameters at a width of 16."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated
 

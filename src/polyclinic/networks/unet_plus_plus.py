@@ -1,7 +1,5 @@
 """U-Net++: the U-Net whose skip connections are nested U-Nets, 9 million parameters at width 32."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

@@ -1,7 +1,5 @@
 """A head of cosines: kernels of real classes, which learn, and of virtual ones, which never do."""
 
-from __future__ import annotations
-
 import math
 import random
 

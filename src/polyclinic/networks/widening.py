@@ -1,7 +1,5 @@
 """The maps of any network, and decoders that take more channels in the deepest of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -5,8 +5,8 @@ import io
 import math
 from typing import TYPE_CHECKING
 
-from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report.score_tables import Cell, Table
+from polyclinic.report.words import region_title
 
 if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
@@ -16,7 +16,7 @@ def to_csv(table: Table) -> str:
     """All means and standard deviations in full precision and the metric's own unit."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = [f"{_region(column.region)} / {column.name}" for column in table.columns]
+    names = [f"{region_title(column.region)} / {column.name}" for column in table.columns]
     writer.writerow(["method", *(f"{name} {what}" for name in names for what in ("mean", "std"))])
     for row in table.rows:
         numbers = [number for cell in row.cells for number in (cell.value, cell.spread)]
@@ -81,7 +81,7 @@ _TERMINAL_STYLES = {"best": "bold", "second": "underline", "": ""}
 def _latex_groups(groups: list[tuple[str, int]]) -> list[str]:
     heads, rules, first = [], [], 2
     for name, count in groups:
-        heads.append(rf"\multicolumn{{{count}}}{{c}}{{{_latex(_region(name))}}}")
+        heads.append(rf"\multicolumn{{{count}}}{{c}}{{{_latex(region_title(name))}}}")
         rules.append(rf"\cmidrule(lr){{{first}-{first + count - 1}}}")
         first += count
     return [rf" & {' & '.join(heads)} \\", " ".join(rules)]
@@ -109,7 +109,3 @@ _LATEX = {
 
 def _latex(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
-
-
-def _region(name: str) -> str:
-    return "all regions" if name == OVERALL else name

@@ -1,33 +1,36 @@
 """The report: one page that needs nothing beside itself, and the tables for other programs."""
 
-import base64
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report import words
-from polyclinic.report.attention import attention_maps
 from polyclinic.report.costs import method_costs
 from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_terminal
-from polyclinic.report.figures.curves import loss_figure, site_figure, validation_figure
+from polyclinic.report.figures.curves import (
+    loss_figure,
+    site_figure,
+    traffic_figure,
+    validation_figure,
+)
 from polyclinic.report.figures.distributions import distribution_figure
 from polyclinic.report.figures.embeddings import embedding_figures
 from polyclinic.report.figures.relations import relations
 from polyclinic.report.figures.style import style
-from polyclinic.report.figures.traffic import traffic_figure
-from polyclinic.report.likeness import same_settings, warnings
 from polyclinic.report.overview import (
     choice_sentence,
     facts,
     method_lines,
     partial_sentence,
-    region_title,
+    same_settings,
+    warnings,
     winners,
 )
-from polyclinic.report.pictures import picture_width, site_examples
+from polyclinic.report.pictures import attention_maps, picture_width, site_examples
 from polyclinic.report.reading import Comparison, read_runs
 from polyclinic.report.score_tables import Table, comparison_table
+from polyclinic.report.words import data_uri
 from polyclinic.runs import CONTOUR_COLOURS, slug, write_atomic
 
 if TYPE_CHECKING:
@@ -45,9 +48,8 @@ def write_report(run_paths: Iterable[str | Path], destination: str | Path) -> Pa
     page = target if target.suffix == ".html" else target / "report.html"
     tables = [comparison_table(comparison, metric) for metric in comparison.metrics]
     for table in tables:
-        name = f"table-{slug(table.measure.name)}"
-        write_atomic(page.with_name(f"{name}.csv"), to_csv(table))
-        write_atomic(page.with_name(f"{name}.tex"), to_latex(table))
+        for name, text in _files(table).items():
+            write_atomic(page.with_name(name), text)
     write_atomic(page, _render(comparison, tables))
     return page
 
@@ -73,7 +75,7 @@ def _render(comparison: Comparison, tables: list[Table]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(size=words.size, duration=words.duration, region=region_title)
+    environment.filters.update(size=words.size, duration=words.duration, region=words.region_title)
     return environment.get_template("page.html").render(_context(comparison, tables))
 
 
@@ -108,14 +110,14 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
     }
 
 
+def _files(table: Table) -> dict[str, str]:
+    name = f"table-{slug(table.measure.name)}"
+    return {f"{name}.csv": to_csv(table), f"{name}.tex": to_latex(table)}
+
+
 def _downloads(table: Table) -> list[tuple[str, str]]:
     """The table's files by name, each as a link that holds the whole file."""
-    name = f"table-{slug(table.measure.name)}"
-    files = {f"{name}.csv": to_csv(table), f"{name}.tex": to_latex(table)}
-    return [
-        (name, f"data:text/plain;base64,{base64.b64encode(content.encode()).decode()}")
-        for name, content in files.items()
-    ]
+    return [(name, data_uri("text/plain", text.encode())) for name, text in _files(table).items()]
 
 
 def _distributions(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:

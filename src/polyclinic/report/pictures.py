@@ -1,6 +1,5 @@
-"""Example predictions: the pictures of the run folders, small enough for one page."""
+"""The pictures of the run folders, example predictions and attention, small enough for a page."""
 
-import base64
 import io
 import math
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from polyclinic.report.reading import Comparison, MethodRuns, Run
+from polyclinic.report.words import data_uri
 from polyclinic.runs import RANKS, Picture, Rank, RunError
 
 _MOST_PIXELS = 320  # of the longer side: enough for fine screens and for a second look
@@ -37,6 +37,16 @@ class SiteExamples:
         return any(rank == "unscored" for rank, _ in self.rows)
 
 
+@dataclass(frozen=True)
+class SiteAttention:
+    """The pictures of one method at one site: a row per case, in it a source per name."""
+
+    method: str
+    site: str
+    names: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str | None, ...]], ...]
+
+
 def site_examples(comparison: Comparison) -> list[SiteExamples]:
     """Best, median and worst test case of each site and method, from each method's first seed."""
     drawn = [method for method in comparison.methods if _has_pictures(method, comparison.sites)]
@@ -45,6 +55,24 @@ def site_examples(comparison: Comparison) -> list[SiteExamples]:
         SiteExamples(site, titles, _rows(comparison, drawn, site)) for site in comparison.sites
     ]
     return [each for each in sites if any(any(examples) for _, examples in each.rows)]
+
+
+def attention_maps(comparison: Comparison) -> list[SiteAttention]:
+    """The pictures of each method that has some, from its first finished seed, site by site."""
+    found = []
+    for method in comparison.methods:
+        for run in method.finished[:1]:
+            for site in comparison.sites:
+                pictures = run.folder.attention_pictures(site)
+                sources = {(each.case, each.name): embedded_picture(each.path) for each in pictures}
+                names = tuple(dict.fromkeys(each.name for each in pictures))
+                rows = tuple(
+                    (case, tuple(sources.get((case, name)) for name in names))
+                    for case in dict.fromkeys(each.case for each in pictures)
+                )
+                if rows:
+                    found.append(SiteAttention(method.title, site, names, rows))
+    return found
 
 
 def picture_width(examples: list[SiteExamples]) -> int:
@@ -59,7 +87,7 @@ def picture_width(examples: list[SiteExamples]) -> int:
     return max(96, min(200, (gallery - _RANKS) // columns - 10))
 
 
-def data_uri(path: Path) -> str:
+def embedded_picture(path: Path) -> str:
     """A picture, made smaller where it is large, ready for the source of an image."""
     from PIL import Image, UnidentifiedImageError
 
@@ -72,7 +100,7 @@ def data_uri(path: Path) -> str:
     target = io.BytesIO()
     # Thin coloured contours need every chroma sample.
     small.save(target, format="JPEG", quality=86, subsampling=0, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(target.getvalue()).decode()
+    return data_uri("image/jpeg", target.getvalue())
 
 
 def _has_pictures(method: MethodRuns, sites: tuple[str, ...]) -> bool:
@@ -99,7 +127,7 @@ def _rows(
 def _example(comparison: Comparison, run: Run, picture: Picture | None) -> Example | None:
     if picture is None:
         return None
-    return Example(picture.case, _caption(comparison, run, picture), data_uri(picture.path))
+    return Example(picture.case, _caption(comparison, run, picture), embedded_picture(picture.path))
 
 
 def _caption(comparison: Comparison, run: Run, picture: Picture) -> str:

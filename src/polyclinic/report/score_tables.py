@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from polyclinic.evaluation.statistics import OVERALL, SeedSummary, Summary, across_seeds
+from polyclinic.evaluation.statistics import OVERALL, Spread, Summary, across_seeds
 from polyclinic.report.measures import Measure
 from polyclinic.report.reading import Comparison, MethodRuns
 
@@ -115,35 +115,20 @@ def _cells(
     cells = []
     for column in columns:
         found = [regions[column.region] for regions in summaries if column.region in regions]
-        if not found:
-            cells.append(Cell(math.nan))
-        elif over_seeds:
-            cells.append(_cell_over_seeds(across_seeds(found), column))
-        else:
-            cells.append(_cell_over_cases(found[0], column))
+        spread = _number(across_seeds(found) if over_seeds else found[0], column) if found else None
+        cells.append(Cell(spread.mean, spread.std) if spread else Cell(math.nan))
     return cells
 
 
-def _cell_over_cases(summary: Summary, column: Column) -> Cell:
-    if column.kind == "average":
-        return Cell(summary.over_sites.mean)
-    if column.kind == "deviation":
-        return Cell(summary.over_sites.std)
-    spread = summary.over_images if column.kind == "images" else summary.sites.get(column.name)
-    return Cell(spread.mean, spread.std) if spread else Cell(math.nan)
-
-
-def _cell_over_seeds(summary: SeedSummary, column: Column) -> Cell:
-    spread = {
-        "average": summary.over_sites,
-        "deviation": summary.std_over_sites,
-        "images": summary.over_images,
-        "site": summary.sites.get(column.name),
-    }[column.kind]
-    if spread is None:
-        return Cell(math.nan)
-    # A single seed has no spread, which is not the same as a spread of nought.
-    return Cell(spread.mean, spread.std if spread.count > 1 else math.nan)
+def _number(summary: Summary, column: Column) -> Spread | None:
+    if column.kind == "site":
+        return summary.sites.get(column.name)
+    numbers = {
+        "average": summary.average,
+        "deviation": summary.deviation,
+        "images": summary.images,
+    }
+    return numbers[column.kind]
 
 
 def _marked(rows: list[Row], columns: tuple[Column, ...], how: Measure) -> tuple[Row, ...]:

@@ -1,4 +1,8 @@
-"""Numbers as people read them."""
+"""Numbers and names as people read them, and files as pages hold them."""
+
+import base64
+
+from polyclinic.evaluation.statistics import OVERALL
 
 _BYTES = ("B", "kB", "MB", "GB", "TB")
 
@@ -37,3 +41,13 @@ def amount(number: int, thing: str) -> str:
 def enumeration(names: list[str]) -> str:
     """Names joined by commas and an "and"."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def region_title(region: str) -> str:
+    """A region as a heading."""
+    return "all regions" if region == OVERALL else region
+
+
+def data_uri(kind: str, content: bytes) -> str:
+    """A whole file as an address, for the source of an image or a link."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

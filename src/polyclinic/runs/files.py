@@ -1,4 +1,4 @@
-"""Writing so that a reader never sees half a file, and errors that say what to do."""
+"""Files that a reader never sees half of, and texts and errors that are fit to be shown."""
 
 import errno
 import os
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+LONGEST = 2000  # characters of a text from elsewhere
 
 
 class RunError(ValueError):
@@ -99,3 +101,15 @@ def _end_of_lines(file: BinaryIO, block: int = 65536) -> int:
             return start + newline + 1
         position = start
     return 0
+
+
+def plain(text: str) -> str:
+    """The text without control characters, such as those that command a terminal."""
+    kept = (_kept(letter) for letter in text[:LONGEST])
+    return "".join(kept).strip()
+
+
+def _kept(letter: str) -> str:
+    if letter.isprintable() or letter == "\n":
+        return letter
+    return " " if letter.isspace() else ""

@@ -7,6 +7,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
 
@@ -37,14 +38,11 @@ _Line = TypeVar("_Line")
 log = logging.getLogger("polyclinic.runs")
 
 
+@dataclass(frozen=True)
 class RunFolder:
     """The files of one run (one method, one seed); reading never changes them."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-
-    def __repr__(self) -> str:
-        return f"RunFolder({str(self.path)!r})"
+    path: Path
 
     def lock(self) -> AbstractContextManager[None]:
         """Keep every other process out of this folder for as long as the block lasts."""
@@ -85,32 +83,32 @@ class RunFolder:
         write_atomic(self.path / name, content)
         return self.path / name
 
-    def append_round(self, lines: Iterable[RoundLine]) -> None:
-        """Add what the sites did in a round, in one step; on disk when this returns."""
-        append_lines(self.path / "rounds.jsonl", _json_lines(lines))
+    def append(
+        self,
+        lines: Iterable[RoundLine] = (),
+        scores: Iterable[Score] = (),
+        tables: Iterable[RoundTable] = (),
+    ) -> None:
+        """Add what sites did, scores of cases and the server's tables; on disk when this returns.
 
-    def append_tables(self, tables: Iterable[RoundTable]) -> None:
-        """Add the tables that the server made in a round; without one there is no file."""
-        text = _json_lines(tables)
-        if text:
-            append_lines(self.path / "tables.jsonl", text)
-
-    def append_scores(self, rows: Iterable[Score]) -> None:
-        """Add scores of cases, in one step; on disk when this returns."""
-        append_lines(self.path / "scores.csv", _csv(rows), header=_SCORES_HEADER + "\n")
+        A file begins with the first that it has to hold.
+        """
+        for name, text in (("rounds", _json_lines(lines)), ("tables", _json_lines(tables))):
+            if text:
+                append_lines(self.path / f"{name}.jsonl", text)
+        if rows := _csv(scores):
+            append_lines(self.path / "scores.csv", rows, header=_SCORES_HEADER + "\n")
 
     def forget_after(self, round: int) -> None:  # noqa: A002
         """Drop what was written after a checkpoint: later rounds, and all test scores.
 
         Test scores are the last thing that a run writes, whichever round it chose.
         """
-        lines = [line for line in self.rounds() if line.round <= round]
-        write_atomic(self.path / "rounds.jsonl", _json_lines(lines))
-        tables = self.tables()
-        if tables:
-            kept = [table for table in tables if table.round <= round]
-            write_atomic(self.path / "tables.jsonl", _json_lines(kept))
-        rows = [row for row in self.scores() if row.round <= round and row.split != "test"]
+        for name, records in (("rounds", self.rounds()), ("tables", self.tables())):
+            kept = (record for record in records if record.round <= round)
+            if records:
+                write_atomic(self.path / f"{name}.jsonl", _json_lines(kept))
+        rows = (row for row in self.scores() if row.round <= round and row.split != "test")
         write_atomic(self.path / "scores.csv", _SCORES_HEADER + "\n" + _csv(rows))
         with clear_errors(self.path / "finished.json"):
             (self.path / "finished.json").unlink(missing_ok=True)

@@ -27,6 +27,16 @@ def locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def alive(pid: int) -> bool:
+    """Whether a process with this number runs on this machine."""
+    try:
+        os.kill(pid, 0)
+        # A dead process that its parent has not asked about yet still has its number.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
+
+
 def _acquire(path: Path) -> int:
     while True:
         with clear_errors(path):
@@ -60,21 +70,11 @@ def _refuse_unless_dead(descriptor: int, path: Path) -> None:
         pid, host, since = int(holder["pid"]), str(holder["host"]), str(holder["since"])
     except (ValueError, KeyError, TypeError):
         raise RunError(f"{path.parent} is in use by another process") from None
-    if host != socket.gethostname() or _alive(pid):
+    if host != socket.gethostname() or alive(pid):
         raise RunError(
             f"{path.parent} is in use by process {pid} on {host} since {since}; "
             "wait for it, or stop it and continue with --resume"
         )
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _sign(descriptor: int) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
-from polyclinic.runs.texts import plain
+from polyclinic.runs.files import plain
 
 Split = Literal["val", "test"]
 Rank = Literal["best", "median", "worst", "unscored"]

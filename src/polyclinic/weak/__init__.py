@@ -3,11 +3,11 @@
 A label has the mask's size: class numbers where something is labelled, 255 where nothing is.
 """
 
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 
 import numpy as np
 
+from polyclinic.config.mistakes import did_you_mean
 from polyclinic.masks import UNLABELLED, Mask
 from polyclinic.weak.blocks import blocks
 from polyclinic.weak.box_kinds import as_blocks, as_scribbles, box_kind, filled
@@ -16,7 +16,8 @@ from polyclinic.weak.kind import Kind, Sparsity
 from polyclinic.weak.points import points
 from polyclinic.weak.regions import deepest
 from polyclinic.weak.scribbles import ragged_scribbles, scribbles
-from polyclinic.weak.style import TaskLike, present, style_of
+from polyclinic.weak.sizes import sized
+from polyclinic.weak.style import STYLES, TaskLike, present, style_of
 
 __all__ = ["KINDS", "Box", "Kind", "label_boxes", "sparsity_of", "weaken"]
 
@@ -43,11 +44,15 @@ def weaken(
 ) -> Mask:
     """The label of this kind that an annotator would have drawn instead of the mask.
 
-    Every class of the mask has a pixel in it. Labelled pixels agree with the mask; those of boxes
-    and of what is made from boxes agree with the box.
+    Of a task that nothing is known of, it is drawn in proportion to what the mask shows. Every
+    class of the mask has a pixel in it. Labelled pixels agree with the mask; those of boxes and of
+    what is made from boxes agree with the box.
     """
     mask = _checked(mask)
-    label = _kind(kind).draw(mask, rng, style_of(task))
+    style = style_of(task)
+    if not isinstance(task, str | None) and task.name not in STYLES:
+        style = sized(style, mask)
+    label = _kind(kind).draw(mask, rng, style)
     label[mask == UNLABELLED] = UNLABELLED
     numbers = present(mask)
     # Again, because the one pixel of a class may take the place of another's that boxes put there.
@@ -81,7 +86,9 @@ def label_boxes(
 
 def _kind(name: str) -> Kind:
     if name not in KINDS:
-        raise ValueError(f'no kind "{name}"; there are {_choice(name, KINDS)}')
+        raise ValueError(
+            f'no kind "{name}"; there are {", ".join(KINDS)}{did_you_mean(name, KINDS)}'
+        )
     return KINDS[name]
 
 
@@ -89,8 +96,3 @@ def _checked(mask: Mask) -> Mask:
     if mask.ndim != 2 or not mask.size or mask.dtype != np.uint8:
         raise ValueError(f"a mask is H×W and uint8, not {mask.dtype} of shape {mask.shape}")
     return np.ascontiguousarray(mask)
-
-
-def _choice(name: str, allowed: Iterable[str]) -> str:
-    near = get_close_matches(name, list(allowed), n=1)
-    return ", ".join(allowed) + (f'; did you mean "{near[0]}"?' if near else "")

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import ndimage
 
-from polyclinic.weak.euclidean import Depth, distances
 from polyclinic.weak.style import Region
 
+Depth = NDArray[np.float32]  # H×W
 Window = tuple[slice, slice]
 EIGHT = np.ones((3, 3), dtype=bool)  # pixels that touch at a corner are neighbours
 
@@ -19,8 +20,10 @@ def depth(region: Region, *, edge: bool = True) -> Depth:
     all pixels are equally deep.
     """
     if edge:
-        return distances(np.pad(region, 1))[1:-1, 1:-1]
-    return np.ones(region.shape, np.float32) if region.all() else distances(region)
+        return depth(np.pad(region, 1), edge=False)[1:-1, 1:-1]
+    if region.all():
+        return np.ones(region.shape, np.float32)
+    return ndimage.distance_transform_edt(region).astype(np.float32)
 
 
 def square_depth(region: Region) -> Depth:

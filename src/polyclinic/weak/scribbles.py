@@ -1,14 +1,45 @@
-"""Scribbles: a stroke along the inside of each object, and one around all of them."""
+"""Scribbles: a stroke of an unsteady brush inside each object, and one around all of them."""
+
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import ndimage
 
 from polyclinic.masks import UNLABELLED, Mask
 from polyclinic.weak.boxes import find_boxes
-from polyclinic.weak.brush import Brush, Level
-from polyclinic.weak.euclidean import Depth
-from polyclinic.weak.regions import depth, parts, without_holes
+from polyclinic.weak.regions import Depth, depth, parts, without_holes
 from polyclinic.weak.style import Region, Style, foreground, side_of
+
+Level = NDArray[np.float32]  # H×W: pixels off the middle of a stroke, negative at one side of it
+Places = NDArray[np.intp]  # N×2 rows and columns
+WOBBLE = 0.2  # brush widths that a stroke is off by, changing
+STRETCH = 4.0  # … over so many brush widths
+
+
+@dataclass(frozen=True)
+class Brush:
+    """A brush of `width` pixels and the generator that moves it."""
+
+    rng: np.random.Generator
+    width: float
+
+    def stroke(self, level: Level) -> Region:
+        """The pixels that are less than half the brush off, give or take a wobble."""
+        stroke = np.abs(level) < self.width
+        off = WOBBLE * self.width * self.hills(np.argwhere(stroke), level.shape, STRETCH)
+        stroke[stroke] = np.abs(level[stroke] + off) < self.width / 2
+        return stroke
+
+    def hills(self, places: Places, shape: tuple[int, ...], size: float) -> NDArray[np.float64]:
+        """A random height around 0 for each place, alike where less than `size` widths apart.
+
+        The landscape is the whole image's: a place has the same height whatever the others are.
+        """
+        step = size * self.width
+        knots = self.rng.standard_normal([int(length / step) + 2 for length in shape])
+        return np.asarray(ndimage.map_coordinates(knots, places.T / step, order=1))
+
 
 HALF = np.float32(0.5)
 DEEPEST = 0.42  # of the way from an object's edge to its middle

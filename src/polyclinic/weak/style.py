@@ -6,12 +6,12 @@ so that a label keeps its character at 96² as at 512².
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from polyclinic.config.mistakes import did_you_mean
 from polyclinic.masks import UNLABELLED, Mask
 
 Region = NDArray[np.bool_]  # H×W
@@ -102,9 +102,8 @@ def style_of(task: str | TaskLike | None) -> Style:
         return PLAIN
     if isinstance(task, str):
         if task not in STYLES:
-            near = get_close_matches(task, STYLES, n=1)
-            hint = f'; did you mean "{near[0]}"?' if near else ""
-            raise ValueError(f'no task "{task}"; there are {", ".join(STYLES)}{hint}')
+            known = f"{', '.join(STYLES)}{did_you_mean(task, STYLES)}"
+            raise ValueError(f'no task "{task}"; there are {known}')
         return STYLES[task]
     return replace(STYLES.get(task.name, PLAIN), outlines=_outlines(task.regions))
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from polyclinic.config import Study, to_toml
+from polyclinic.config.coordinator_file import ServerCertificates
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.deploy.folder import INNER_PORT, Deployment, write_deployment
 from polyclinic.engine.flower.deploy.keys import make_key
@@ -58,8 +59,8 @@ class Federation:
     def start_superlink(self) -> None:
         """A SuperLink of its own, which several studies can join."""
         keys = self.deployment.coordinator / "certificates"
-        certificates = commands.Certificates(
-            keys / "ca.crt", keys / "server.crt", keys / "server.key"
+        certificates = ServerCertificates(
+            ca=keys / "ca.crt", certificate=keys / "server.crt", key=keys / "server.key"
         )
         command = commands.superlink(
             "127.0.0.1", self.port, self.folder / "superlink.db", certificates
@@ -89,7 +90,7 @@ class Federation:
         home = self.folder / "flower"
         ca = self.deployment.coordinator / "certificates" / "ca.crt"
         commands.write_connection(home, f"127.0.0.1:{self.port}", ca)
-        words = (*commands.spelling().register, str(public_key), commands.CONNECTION)
+        words = (*commands.REGISTER, str(public_key), commands.CONNECTION)
         named = ("--name", name) if name else ()
         subprocess.run(
             (*words, *named), env=commands.environment(home), check=True, capture_output=True
@@ -135,7 +136,8 @@ class Federation:
     def rounds_done(self, study: Study) -> int:
         """The last finished round, from 0; -1 before."""
         lines = [json.loads(line) for line in self.events(study).splitlines()]
-        return max((line["done"]["round"] for line in lines if "done" in line), default=-1)
+        done = (line["event"]["round"] for line in lines if line.get("kind") == "RoundDone")
+        return max(done, default=-1)
 
     def missed(self, study: Study) -> dict[tuple[int, str, str], str]:
         """Why which site was left out, by round and stage."""
@@ -172,12 +174,12 @@ class Federation:
         for process in ending:
             process.terminate()
         for process in ending:
-            process.wait(120)
+            process.wait(600)
 
     def close(self) -> None:
         """End everything; nothing that was started from these folders may go on."""
         self.end(*self.running)
-        wait_until(lambda: not self.left_over(), 60)
+        wait_until(lambda: not self.left_over())
 
     def left_over(self) -> list[list[str]]:
         """The command lines of processes that name one of these folders."""

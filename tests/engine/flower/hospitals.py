@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain, count
 from pathlib import Path
 
 from demo.drawn_sites import write_drawn_site
 
-from polyclinic.catalog import BUILT_IN
 from polyclinic.config import EngineSettings, Study, Tables, load_study
 from polyclinic.config.node_file import NodeFile, load_node_file
 from polyclinic.data.load import load_federation
@@ -23,14 +23,14 @@ from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import run_path
 from tests.engine.flower.in_process import InProcessLink
 from tests.federations import NEEDS, perform
+from tests.small_unet import TABLES, SmallUNet
 
 TASK = "octa"
 SIDE = 32
 LARGER = {"feddp": ("task.resolution=64",)}  # at 32 attention has one place, queries no effect
 WEAK = dict.fromkeys(("fedicra", "fedlppa"), ("point", "scribble", "block", "mask"))  # of sites
-BRIEF = dict.fromkeys(("fedala", "fedicra", "fedlppa"), ("method.mixing.first_passes=2",))
 EVERY_TERM = {"fedlppa": ("method.crf=0.1",)}  # one that is off by default
-SETTINGS = (NEEDS, LARGER, BRIEF, EVERY_TERM)
+SETTINGS = (NEEDS, LARGER, EVERY_TERM)
 
 
 def greeting(study: Study) -> bytes:
@@ -39,19 +39,43 @@ def greeting(study: Study) -> bytes:
     return Payload(requesting(request)).to_bytes()
 
 
+def leave_training_cases(folder: Path, cases: int) -> None:
+    """Remove all but the first training cases of a site's folder."""
+    gone = {file.stem for file in sorted((folder / "images").glob("train-*"))[cases:]}
+    for case in gone:
+        for part in ("images", "masks"):
+            (folder / part / f"{case}.png").unlink()
+    table = folder / "cases.csv"
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join(each for each in lines if each.partition(",")[0] not in gone) + "\n")
+
+
 class Hospitals:
     """Sites on disk, and studies run with them by either engine."""
 
     def __init__(
-        self, folder: Path, sites: int = 3, tables: Tables = BUILT_IN, task: str = TASK
+        self,
+        folder: Path,
+        sites: int = 3,
+        tables: Tables = TABLES,
+        network: str = SmallUNet.name,
+        train: Sequence[int] | None = None,
+        task: str = TASK,
     ) -> None:
+        """With `train` the sites have only so many training cases.
+
+        Sites in processes of their own know only what is built in: give them `network="unet"`.
+        """
         self.folder = folder
         self.tables = tables
+        self.network = network
         self.task = task
         self.names = [site.name for site in federation(task)[:sites]]
         self._numbers = count()
         for name in self.names:
             write_drawn_site(folder / "data" / name, task, name, resolution=SIDE, size=0.2)
+        for name, cases in zip(self.names, train or (), strict=False):
+            leave_training_cases(folder / "data" / name, cases)
 
     def study(self, method: str = "fedavg", *overrides: str, then: str = "") -> Study:
         number = next(self._numbers)
@@ -59,7 +83,7 @@ class Hospitals:
         sites = "".join(f'[[site]]\nname = "{name}"\n' for name in self.names)
         file.write_text(
             f'name = "study {number}"\ntask = "{self.task}"\n[data]\nsource = "data"\n'
-            f'[network]\nname = "unet"\nwidth = 2\n[method]\nname = "{method}"\n'
+            f'[network]\nname = "{self.network}"\nwidth = 2\n[method]\nname = "{method}"\n'
             + (f"then = [{then}]\n" if then else "")
             + sites
         )

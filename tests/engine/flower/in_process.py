@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
-from polyclinic.engine.flower.link import Failure
 from polyclinic.engine.flower.site_service import SiteService
+from polyclinic.engine.flower.transport import Failure
 
 Responding = Callable[[bytes], bytes]
 

@@ -11,19 +11,25 @@ from flwr.app import Message as FlowerMessage
 
 from polyclinic.config import to_toml
 from polyclinic.engine.flower import site_app
-from polyclinic.engine.flower.bundle import differences, write_bundle
 from polyclinic.engine.flower.carrier import from_records, receive, to_records
 from polyclinic.engine.flower.coordinator import across_hospitals
 from polyclinic.engine.flower.engine import events_file
 from polyclinic.engine.flower.event_log import EventLog, events_in
-from polyclinic.engine.flower.guard import ForeignCode, Guard, write_programs
+from polyclinic.engine.flower.guard import (
+    ForeignCode,
+    Guard,
+    differences,
+    write_bundle,
+    write_programs,
+)
 from polyclinic.engine.flower.processes import socket_path
 from polyclinic.engine.flower.server_app import host
 from polyclinic.engine.flower.site_app import ask_worker
 from polyclinic.engine.flower.wire import header_of
 from polyclinic.engine.flower.worker import listening, serve
-from polyclinic.engine.loop import RoundDone, Scored
+from polyclinic.engine.loop import RoundDone
 from polyclinic.engine.run import runs_of
+from polyclinic.engine.sites import Scored
 from polyclinic.runs import RoundLine
 from tests.engine.flower.hospitals import Hospitals, greeting
 from tests.engine.flower.in_process import InProcessLink
@@ -32,7 +38,7 @@ from tests.engine.flower.metadata import about
 
 @pytest.fixture
 def hospitals(tmp_path):
-    return Hospitals(tmp_path, sites=2)
+    return Hospitals(tmp_path, sites=2, network="unet")
 
 
 def through_app(service, path):

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from polyclinic.config.coordinator_file import ServerCertificates
 from polyclinic.config.node_file import ServerAddress
 from polyclinic.engine.flower import commands
 
-CERTIFICATES = commands.Certificates(Path("ca.crt"), Path("server.crt"), Path("server.key"))
+CERTIFICATES = ServerCertificates(
+    ca=Path("ca.crt"), certificate=Path("server.crt"), key=Path("server.key")
+)
 SECURE = ServerAddress(address="fl.example.org:443", ca=Path("ca.crt"), key=Path("north"))
 
 
@@ -77,7 +80,7 @@ def test_every_option_that_we_use_is_known_to_the_installed_flower(tmp_path):
 def test_an_untried_flower_is_refused(monkeypatch, found, text):
     monkeypatch.setattr(commands, "version", lambda _: found)
     with pytest.raises(ValueError, match=text):
-        commands.spelling()
+        commands.refuse_untried()
 
 
 def test_a_missing_flower_is_named_with_the_remedy(monkeypatch):
@@ -86,7 +89,7 @@ def test_a_missing_flower_is_named_with_the_remedy(monkeypatch):
 
     monkeypatch.setattr(commands, "version", missing)
     with pytest.raises(ValueError, match=r"not installed; install polyclinic\[flower\]"):
-        commands.spelling()
+        commands.refuse_untried()
 
 
 def test_settings_of_a_run_survive_as_toml(tmp_path):

@@ -22,7 +22,7 @@ from tests.engine.flower.hospitals import Hospitals
 
 @pytest.fixture
 def hospitals(tmp_path):
-    return Hospitals(tmp_path, sites=1)
+    return Hospitals(tmp_path, sites=1, network="unet")
 
 
 @pytest.fixture

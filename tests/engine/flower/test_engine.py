@@ -10,7 +10,8 @@ from polyclinic.catalog import BUILT_IN
 from polyclinic.engine.flower.coordinator import across_hospitals
 from polyclinic.engine.flower.engine import site_names
 from polyclinic.engine.flower.wire import Payload, header_of
-from polyclinic.engine.loop import Notice, RoundDone, Scored, TooFewSites
+from polyclinic.engine.loop import Notice, RoundDone, TooFewSites
+from polyclinic.engine.sites import Scored
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.runs import RoundLine, RunError, RunFolder
 from tests.engine.flower.hospitals import Hospitals
@@ -20,11 +21,12 @@ from tests.federations import equal, run_locally
 
 FAST = (
     "engine.name=flower",
-    "engine.deadline=2",
-    "engine.patience=1",
+    "engine.deadline=600",
+    "engine.patience=0.05",
     "evaluation.every=0",
 )
 ONCE = (*FAST, "federation.rounds=1")
+BRIEFLY = "engine.deadline=0.05"  # for a site that will never come
 UGLY = "[/bold]\x1b 31m\x07 red\x9b"
 
 
@@ -245,16 +247,16 @@ def _ledger_lines(link):
 
 def test_a_site_that_never_comes_is_named(hospitals, link):
     del link.responding[103]
-    study = hospitals.study("fedavg", *FAST)
+    study = hospitals.study("fedavg", *FAST, BRIEFLY)
     with pytest.raises(RunError, match=f"{hospitals.names[2]}: it could not be reached"):
         hospitals.run_with(link, study)
 
 
 def test_sites_without_keys_are_believed_only_where_nothing_is_secure(hospitals, link):
     link.registered.clear()
-    study = hospitals.study("fedavg", *ONCE)
     with pytest.raises(RunError, match="it could not be reached"):
-        hospitals.run_with(link, study)
+        hospitals.run_with(link, hospitals.study("fedavg", *ONCE, BRIEFLY))
+    study = hospitals.study("fedavg", *ONCE)
     hospitals.run_with(link, study, insecure=True)
     assert RunFolder(hospitals.run_folder(study)).finished
 
@@ -279,9 +281,9 @@ def test_a_resumed_study_goes_on_without_a_site_that_is_away(hospitals, link):
 
 
 def test_a_study_killed_between_rounds_resumes_to_the_same_weights(hospitals, link):
+    whole = hospitals.run_locally(hospitals.study("scaffold", "federation.rounds=2"))
     for at in (0, 1, 3):
         study = hospitals.study("scaffold", "federation.rounds=2")
-        whole = hospitals.run_locally(study)
 
         def die(run, event, at=at):
             if isinstance(event, RoundLine) and event.round == at:

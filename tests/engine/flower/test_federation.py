@@ -13,8 +13,8 @@ import pytest
 from polyclinic.config.coordinator_file import load_coordinator_file
 from polyclinic.engine.flower.coordinator import Coordinator
 from polyclinic.engine.flower.ledger import Ledger
-from polyclinic.engine.flower.processes import alive
 from polyclinic.runs import RunFolder, run_path
+from polyclinic.runs.lock import alive
 from tests.engine.flower.deployment import Federation, descendants, seconds_worked, wait_until
 from tests.engine.flower.hospitals import WEAK, Hospitals
 
@@ -26,7 +26,7 @@ PATIENT = ("engine.name=flower", "engine.deadline=240", "engine.patience=30")
 
 def test_a_study_through_real_processes_gives_the_same_bits(tmp_path):
     """The quick one: two sites, one round, everything else as deployed."""
-    hospitals = Hospitals(tmp_path, sites=2)
+    hospitals = Hospitals(tmp_path, sites=2, network="unet")
     federation = Federation(hospitals)
     study = hospitals.study("fedbn", *QUICK, *PATIENT)
     said = []
@@ -51,7 +51,9 @@ def test_a_study_through_real_processes_gives_the_same_bits(tmp_path):
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
-    federation = Federation(Hospitals(tmp_path_factory.mktemp("federation"), sites=4))
+    federation = Federation(
+        Hospitals(tmp_path_factory.mktemp("federation"), sites=4, network="unet")
+    )
     federation.start_superlink()
     for name in federation.hospitals.names:
         federation.start_site(name)
@@ -139,7 +141,7 @@ def test_a_killed_study_or_coordinator_goes_on_from_its_last_round(federation):
     second = federation.app(study)
     assert second != first
     federation.kill("server")
-    wait_until(lambda: not alive(second), 30)
+    wait_until(lambda: not alive(second))
     federation.serve(study, "--resume")
     federation.check_equal(study)
     run = RunFolder(federation.hospitals.run_folder(study))
@@ -151,7 +153,7 @@ def test_a_killed_study_or_coordinator_goes_on_from_its_last_round(federation):
 @pytest.mark.federation
 def test_a_killed_coordinator_leaves_nothing_running_and_knows_its_keys_again(tmp_path):
     """With a SuperLink of its own, and the note of the keys it has let in lost."""
-    hospitals = Hospitals(tmp_path, sites=2)
+    hospitals = Hospitals(tmp_path, sites=2, network="unet")
     federation = Federation(hospitals)
     study = hospitals.study("fedbn", *QUICK[1:], *PATIENT, "federation.rounds=3")
     try:
@@ -164,7 +166,7 @@ def test_a_killed_coordinator_leaves_nothing_running_and_knows_its_keys_again(tm
             assert any(program in command for command in started.values())
         server.kill()
         server.wait()
-        wait_until(lambda: not any(map(alive, started)), 90)
+        wait_until(lambda: not any(map(alive, started)))
         load_coordinator_file(federation.coordinator).state.joinpath("registered.json").unlink()
         federation.serve(study, "--resume")
     finally:

@@ -26,6 +26,12 @@ def test_a_line_tells_what_left(ledger):
     assert ledger.head() in summary(ledger)[-1]
 
 
+def test_what_left_is_summed_up_in_megabytes_of_a_million_bytes(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.add(Payload({}, {"a": torch.zeros(2_500_000)}), {"run": "trial"})
+    assert summary(ledger)[0] == "trial: 1 messages, 10.0 MB"
+
+
 def rewrite(ledger, change):
     lines = ledger.path.read_text().splitlines()
     change(lines)

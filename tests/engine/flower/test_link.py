@@ -18,7 +18,7 @@ from polyclinic.engine.flower.carrier import (
     from_records,
     to_records,
 )
-from polyclinic.engine.flower.link import Failure, Link
+from polyclinic.engine.flower.transport import Failure, Link
 from tests.engine.flower.metadata import about
 
 Node = namedtuple("Node", ("node_id", "name"))

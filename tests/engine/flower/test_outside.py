@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from polyclinic.catalog import BUILT_IN, installed
+from polyclinic.catalog import installed
 from polyclinic.config import EngineSettings, load_study, to_toml
 from polyclinic.engine.flower.coordinator import across_hospitals
 from polyclinic.engine.flower.engine import refuse_impossible
@@ -21,6 +21,7 @@ from tests.engine.flower.hospitals import Hospitals
 from tests.engine.flower.in_process import InProcessLink
 from tests.federations import equal
 from tests.outside import CODE, IN_FILE, NAMES, study_text
+from tests.small_unet import TABLES
 
 ALLOWED = 'packages = ["Fed.Mine"]\n'
 
@@ -63,7 +64,7 @@ def refusal(service, study):
 
 
 def test_a_method_that_only_a_test_has_is_the_same_across_hospitals(tmp_path):
-    hospitals = Hospitals(tmp_path, sites=2, tables=replace(BUILT_IN, method={"slow": Slow}))
+    hospitals = Hospitals(tmp_path, sites=2, tables=replace(TABLES, method={"slow": Slow}))
     study = hospitals.study("slow")
     local = RunFolder(hospitals.run_locally(study))
     hospitals.run_with(InProcessLink.of(hospitals.services()), study)

@@ -88,6 +88,10 @@ def test_messages_may_carry_only_what_is_allowed(policy):
     assert "larger than the 1 MB" in str(told.value)
 
 
+def test_a_megabyte_is_a_million_bytes(policy):
+    assert policy(message_megabytes=1.0).largest == 1_000_000
+
+
 def test_without_privacy_messages_leave_as_they_are(policy):
     message = Message(weights(1.0))
     assert policy().blurred(message, weights()) == (message, {})

@@ -5,13 +5,12 @@ import json
 import pytest
 import torch
 
-from polyclinic.catalog import BUILT_IN
 from polyclinic.engine.flower.engine import travelling
 from polyclinic.engine.flower.protocol import StageRequest, requesting
 from polyclinic.engine.flower.scrubbing import scrubbed
 from polyclinic.engine.flower.site_service import SiteService
 from polyclinic.engine.flower.wire import Payload, header_of, pack, unpack
-from polyclinic.engine.local import prepare_process
+from polyclinic.engine.process import prepare_process
 from polyclinic.federation.message import Message
 from tests.engine.flower.hospitals import Hospitals, greeting
 
@@ -161,7 +160,7 @@ def test_only_states_that_may_be_asked_for_are_kept(service, hospitals):
 def test_a_restarted_worker_goes_on_as_if_nothing_had_happened(service, hospitals):
     study = hospitals.study("fedbn")
     service.respond(stage(service, study))
-    other = SiteService(hospitals.site_file(hospitals.names[0]), BUILT_IN)
+    other = SiteService(hospitals.site_file(hospitals.names[0]), hospitals.tables)
     prepare_process(1)
     expected = reply(service, stage(service, study, reads=2, writes=4))
     again = reply(other, stage(other, study, reads=2, writes=4))
@@ -207,9 +206,9 @@ def test_labels_on_which_site_and_study_differ_are_refused(hospitals):
     study = hospitals.study()
     wanted = study.site[0].model_copy(update={"labels": "point"})
     study = study.model_copy(update={"site": (wanted,)})
-    service = SiteService(file.model_copy(update={"labels": "mask"}), BUILT_IN)
+    service = SiteService(file.model_copy(update={"labels": "mask"}), hospitals.tables)
     assert "wants site" in header(service, greeting(study))["refused"]
-    own = SiteService(file.model_copy(update={"labels": "point"}), BUILT_IN)
+    own = SiteService(file.model_copy(update={"labels": "point"}), hospitals.tables)
     assert header(own, greeting(study))["response"]["about"]["kind"] == "point"
 
 

@@ -14,11 +14,15 @@ from tests.engine.flower.in_process import InProcessLink
 from tests.federations import equal
 
 FEDERATED = [name for name, method in METHODS.items() if not method.pools]
+pytestmark = pytest.mark.usefixtures("narrow_pyramids")
+TRAIN = (1, 4, 3)  # cases of each site
+PYRAMID = ("network.name=resnet_fpn", "task.resolution=64")
+OTHER_PYRAMID = {"feddp": ("network.name=pvt_fpn", "task.resolution=64")}  # resnet_fpn is refused
 
 
 @pytest.fixture(scope="module")
 def hospitals(tmp_path_factory):
-    return Hospitals(tmp_path_factory.mktemp("hospitals"))
+    return Hospitals(tmp_path_factory.mktemp("hospitals"), train=TRAIN)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +33,18 @@ def link(hospitals):
 @pytest.mark.parametrize("method", FEDERATED)
 def test_weights_are_bit_equal_to_the_local_engine(hospitals, link, method):
     then = '{name = "finetune", iterations = 1}' if method == "fedavg" else ""
-    study = hospitals.study(method, then=then)
+    check_equal(hospitals, link, hospitals.study(method, then=then))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", FEDERATED)
+def test_they_are_bit_equal_with_a_feature_pyramid(hospitals, link, method):
+    check_equal(hospitals, link, hospitals.study(method, *OTHER_PYRAMID.get(method, PYRAMID)))
+
+
+def check_equal(hospitals, link, study):
+    """In both engines the same weights, scores and lines; and nothing private left a site."""
+    method = study.method[0].name
     here = hospitals.run_locally(study)
     link.left.clear()
     hospitals.run_with(link, study)
@@ -44,7 +59,9 @@ def test_weights_are_bit_equal_to_the_local_engine(hospitals, link, method):
     assert _values(ours) == _values(theirs)
     assert _lines(ours) == _lines(theirs)
     assert ours.end().chosen_round == theirs.end().chosen_round
-    kinds = [site.kind for site in ours.about().sites]
+    sites = ours.about().sites
+    assert tuple(site.train for site in sites) == TRAIN
+    kinds = [site.kind for site in sites]
     assert kinds == list(WEAK.get(method, ["mask"] * 3))[:3]  # so that all terms of a loss are met
     private = {}
     for site in load_federation(study.task.built, study.data, study.site):

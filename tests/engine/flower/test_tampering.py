@@ -42,7 +42,7 @@ def federation(tmp_path_factory):
     The stranger's key is registered under a name that no study has, the guest's without a name, and
     the outsider's not at all.
     """
-    hospitals = Hospitals(tmp_path_factory.mktemp("tampering"), sites=3)
+    hospitals = Hospitals(tmp_path_factory.mktemp("tampering"), sites=3, network="unet")
     federation = Federation(hospitals)
     honest, *tampered = hospitals.names
     stranger = federation.add_folder("stranger", honest, site="stranger")

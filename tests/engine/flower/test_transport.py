@@ -3,8 +3,7 @@
 import pytest
 
 from polyclinic.config import EngineSettings
-from polyclinic.engine.flower.link import Failure
-from polyclinic.engine.flower.transport import Transport
+from polyclinic.engine.flower.transport import Failure, Transport
 from polyclinic.engine.flower.wire import Payload, header_of
 from tests.engine.flower.in_process import InProcessLink, NoReply
 

@@ -178,7 +178,7 @@ GOOD = {"__metadata__": {HEADER: "{}"}}
 )
 def test_bytes_that_are_no_payload_are_refused(data, words):
     with pytest.raises(PayloadError, match=words):
-        Payload.from_bytes(data, 2 * 2**20)
+        Payload.from_bytes(data, 2_000_000)
 
 
 def test_no_damage_to_the_bytes_is_more_than_a_refusal():

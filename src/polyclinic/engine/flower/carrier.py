@@ -4,8 +4,6 @@ Nothing here looks into a payload or imports torch: the app that Flower starts f
 only passes payloads on, and has to start at once.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import BinaryIO
 

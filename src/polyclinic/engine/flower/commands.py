@@ -1,35 +1,27 @@
-"""Every Flower command line and environment variable, from one table of Flower's versions."""
+"""Every command line of Flower's that is used, and its environment."""
 
 import os
 import re
 import sysconfig
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 
 import tomli_w
 
+from polyclinic.config.coordinator_file import ServerCertificates
 from polyclinic.config.node_file import ServerAddress
 
 CONNECTION = "coordinator"
 """What the coordinator's SuperLink is called in Flower's own config.toml."""
 
 
-@dataclass(frozen=True)
-class Spelling:
-    """How a release of Flower spells what we ask of it."""
-
-    superlink: tuple[str, ...] = ("flower-superlink", "--disable-runtime-dependency-installation")
-    supernode: tuple[str, ...] = ("flower-supernode",)  # installs nothing unless allowed to
-    authentication: str = "--enable-supernode-auth"
-    private_key: str = "--auth-supernode-private-key"
-    run: tuple[str, ...] = ("flwr", "run")
-    register: tuple[str, ...] = ("flwr", "supernode", "register")
-    sites: tuple[str, ...] = ("flwr", "supernode", "list")
-
-
-SPELLINGS: Mapping[str, Spelling] = {"1.41": Spelling(), "1.42": Spelling()}
+RELEASES = ("1.41", "1.42")
+"""Flower's releases that these command lines were tried with."""
+SUPERLINK = ("flower-superlink", "--disable-runtime-dependency-installation")
+SUPERNODE = ("flower-supernode",)  # installs nothing unless allowed to
+REGISTER = ("flwr", "supernode", "register")
 QUIET: Mapping[str, str] = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -38,26 +30,16 @@ QUIET: Mapping[str, str] = {
 """What keeps Flower from reporting home and from installing packages at run time."""
 
 
-@dataclass(frozen=True)
-class Certificates:
-    """The files by which a SuperLink proves who it is."""
-
-    ca: Path
-    certificate: Path
-    key: Path
-
-
-def spelling() -> Spelling:
-    """The spelling of the Flower that is installed; ValueError where it is none we know."""
-    known = " or ".join(f"{name}.*" for name in SPELLINGS)
+def refuse_untried() -> None:
+    """Raise a ValueError where the Flower that is installed is none that was tried."""
+    known = " or ".join(f"{name}.*" for name in RELEASES)
     advice = f"install polyclinic[flower], which brings Flower {known}"
     try:
         found = version("flwr")
     except PackageNotFoundError:
         raise ValueError(f"Flower is not installed; {advice}") from None
-    if release(found) not in SPELLINGS:
+    if release(found) not in RELEASES:
         raise ValueError(f"Flower {found} is installed, which was never tried; {advice}")
-    return SPELLINGS[release(found)]
 
 
 def release(full: str) -> str:
@@ -77,15 +59,15 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def superlink(
-    host: str, port: int, database: Path, certificates: Certificates | None
+    host: str, port: int, database: Path, certificates: ServerCertificates | None
 ) -> tuple[str, ...]:
     """Starts a SuperLink; without certificates it neither encrypts nor asks who calls."""
-    words = spelling()
+    refuse_untried()
     where = ("--host", host, "--port", str(port), "--database", str(database))
     if certificates is None:
-        return (*words.superlink, *where, "--insecure")
+        return (*SUPERLINK, *where, "--insecure")
     return (
-        *(*words.superlink, *where, words.authentication),
+        *(*SUPERLINK, *where, "--enable-supernode-auth"),
         *("--ssl-ca-certfile", str(certificates.ca)),
         *("--ssl-certfile", str(certificates.certificate)),
         *("--ssl-keyfile", str(certificates.key)),
@@ -94,30 +76,30 @@ def superlink(
 
 def supernode(name: str, server: ServerAddress, port: int) -> tuple[str, ...]:
     """Starts the SuperNode of a site; `port` is its own, on the loopback interface only."""
-    words = spelling()
+    refuse_untried()
     named = ("--port", str(port), "--node-config", f'site="{name}"')
-    start = (*words.supernode, "--superlink", server.address, *named)
+    start = (*SUPERNODE, "--superlink", server.address, *named)
     if server.insecure:
         return (*start, "--insecure")
-    return (*start, "--root-certificates", str(server.ca), words.private_key, str(server.key))
+    trusted = ("--root-certificates", str(server.ca))
+    return (*start, *trusted, "--auth-supernode-private-key", str(server.key))
 
 
 def run(app: Path, settings: Mapping[str, str | int | float | bool]) -> tuple[str, ...]:
     """Submits an app with these settings and prints the run's number as JSON."""
-    overrides = (("--run-config", _setting(key, value)) for key, value in settings.items())
-    words = (*spelling().run, str(app), CONNECTION, "--format", "json")
-    return (*words, *(word for pair in overrides for word in pair))
+    lines = tomli_w.dumps(settings).splitlines()
+    overrides = (("--run-config", line.replace(" = ", "=", 1)) for line in lines)
+    return ("flwr", "run", str(app), CONNECTION, "--format", "json", *chain(*overrides))
 
 
 def register(public_key: Path, name: str) -> tuple[str, ...]:
     """Tells the SuperLink that the holder of this key may connect."""
-    words = (*spelling().register, str(public_key), CONNECTION)
-    return (*words, "--name", name, "--format", "json")
+    return (*REGISTER, str(public_key), CONNECTION, "--name", name, "--format", "json")
 
 
 def sites() -> tuple[str, ...]:
     """Lists the SuperNodes that the SuperLink knows, as JSON."""
-    return (*spelling().sites, CONNECTION, "--format", "json")
+    return ("flwr", "supernode", "list", CONNECTION, "--format", "json")
 
 
 def write_connection(home: Path, address: str, ca: Path | None) -> Path:
@@ -128,7 +110,3 @@ def write_connection(home: Path, address: str, ca: Path | None) -> Path:
     file = home / "config.toml"
     file.write_text(tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: entry}}))
     return file
-
-
-def _setting(key: str, value: str | int | float | bool) -> str:
-    return tomli_w.dumps({key: value}).strip().replace(" = ", "=", 1)

@@ -1,13 +1,11 @@
 """The coordinator's side: a SuperLink, started or joined, and a study that runs on it."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,13 +13,14 @@ from typing import Any
 from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.config.coordinator_file import CoordinatorFile
 from polyclinic.engine.flower import commands
-from polyclinic.engine.flower.bundle import write_bundle
 from polyclinic.engine.flower.engine import events_file, refuse_impossible, site_names
 from polyclinic.engine.flower.event_log import EventLog, events_in
-from polyclinic.engine.flower.processes import SupervisedProcess, alive, listens
+from polyclinic.engine.flower.guard import write_bundle
+from polyclinic.engine.flower.processes import SupervisedProcess, listens
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.study import Watch, refuse_mistaken_runs
 from polyclinic.runs import RunError, slug, write_atomic
+from polyclinic.runs.lock import alive
 
 PAUSE = 0.3  # seconds between two looks at the events
 START_UP = 180.0  # seconds that a SuperLink or an app may take to begin
@@ -79,20 +78,21 @@ class Coordinator:
         self._refuse_unknown_keys(study)
         file = self.file.state / "studies" / f"{slug(study.name)}.toml"
         write_atomic(file, to_toml(study))
+        bundle = write_bundle(self.file.state / "bundle")
         for attempt in range(ATTEMPTS):
             again = attempt > 0
             name = secrets.token_hex(4)
-            self._submit(
-                {
-                    "study": str(file),
-                    "runs": str(root),
-                    "attempt": name,
-                    "coordinator": os.getpid(),
-                    "resume": resume or again,
-                    "fresh": fresh and not again,
-                    "insecure": self.file.insecure,
-                }
-            )
+            settings: dict[str, str | int | bool] = {
+                "study": str(file),
+                "runs": str(root),
+                "attempt": name,
+                "coordinator": os.getpid(),
+                "resume": resume or again,
+                "fresh": fresh and not again,
+                "insecure": self.file.insecure,
+            }
+            self._await_superlink()
+            self._flower(commands.run(bundle, settings))
             if self._follow(EventLog(events_file(root, study)), name, runs, watch):
                 return runs
             self.say("the study's process died; it goes on from its last finished round")
@@ -103,11 +103,9 @@ class Coordinator:
         if listens(host, port):
             self.say(f"joining the SuperLink on {host}:{port}")
             return
-        files = self.file.certificates
-        certificates = commands.Certificates(**dict(files)) if files else None
         self.file.state.mkdir(parents=True, exist_ok=True)
         database = self.file.state / "superlink.db"
-        command = commands.superlink(host, port, database, certificates)
+        command = commands.superlink(host, port, database, self.file.certificates)
         log = self.file.state / "superlink.log"
         self.superlink = SupervisedProcess(
             "the SuperLink", command, self.environment, self.say, log
@@ -147,11 +145,6 @@ class Coordinator:
                 f"the coordinator has no key of {', '.join(missing)}; "
                 "add them to [keys] of the coordinator.toml"
             )
-
-    def _submit(self, settings: Mapping[str, str | int | bool]) -> None:
-        self._await_superlink()
-        bundle = write_bundle(self.file.state / "bundle")
-        self._flower(commands.run(bundle, settings))
 
     def _flower(self, command: Sequence[str], fine: str = "") -> dict[str, Any]:
         """What a command of Flower's answers; RunError where it fails, unless that is `fine`."""

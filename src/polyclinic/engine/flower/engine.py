@@ -1,8 +1,5 @@
 """The engine across hospitals: the coordinator's side of every run, over any link to sites."""
 
-from __future__ import annotations
-
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -13,25 +10,25 @@ import torch
 
 from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.data.synthetic import federation
+from polyclinic.engine.devices import threads_of
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.link import Failure, Link
 from polyclinic.engine.flower.protocol import (
     GreetingRequest,
     GreetingResponse,
     check_about,
-    open_response,
     read_response,
     requesting,
 )
 from polyclinic.engine.flower.sites import FlowerSites
-from polyclinic.engine.flower.transport import Transport
+from polyclinic.engine.flower.transport import Failure, Link, Transport
 from polyclinic.engine.flower.wire import Payload
-from polyclinic.engine.local import prepare_process
+from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Run, assignment_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.starting import refuse_no_validation, refuse_unsuitable
+from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
+from polyclinic.networks.pretrained import fingerprint
 from polyclinic.runs import RunError, SiteInfo, slug
-from polyclinic.runs.texts import plain
+from polyclinic.runs.files import plain
 
 
 class FlowerEngine:
@@ -47,11 +44,11 @@ class FlowerEngine:
         link: Link,
         *,
         insecure: bool = False,
-        threads: int = os.cpu_count() or 1,
+        threads: int | None = None,
     ) -> None:
         introduction = _greeting(runs_of(study, Path())[0]) if insecure else None
         self.transport = Transport(link, study.engine, introduction)
-        self.threads = threads
+        self.threads = threads_of(threads or 0)
         self.present: dict[str, list[SiteInfo]] = {}  # by the title of a method
 
     def prepare(self, runs: Sequence[Run]) -> None:
@@ -90,16 +87,11 @@ def site_names(study: Study) -> list[str]:
 
 
 def refuse_impossible(study: Study) -> None:
-    """Raise an error for what needs the images of all sites, or one file, at every site."""
+    """Raise an error for what needs the images of all sites, or code of this machine."""
     if study.files:
         raise RunError(
             f"{', '.join(study.files)}: a file of this machine, and across hospitals only "
             "installed code runs; make it a package, or use polyclinic run"
-        )
-    if study.network.pretrained is not None:
-        raise RunError(
-            "network.pretrained is a file of this machine, and across hospitals every site begins "
-            "with weights of its own from the seed; leave it out, or use polyclinic run"
         )
     pooling = [each.title for each in study.method if each.built.pools]
     if pooling:
@@ -113,7 +105,10 @@ def travelling(study: Study) -> str:
     """The settings of a run as they go to the sites: no folder, nothing of the coordinator's."""
     data = study.data.model_copy(update={"source": "synthetic", "size": 1.0})
     sites = tuple(site.model_copy(update={"folder": None}) for site in study.site)
-    plain = {"data": data, "site": sites, "engine": EngineSettings()}
+    network, file = study.network, study.network.pretrained
+    if file:
+        network = network.model_copy(update={"pretrained": Path(fingerprint(file))})
+    plain = {"data": data, "site": sites, "engine": EngineSettings(), "network": network}
     return to_toml(study.model_copy(update=plain))
 
 
@@ -156,7 +151,7 @@ def _greeting(run: Run) -> bytes:
 
 
 def _greeted(site: str, reply: bytes | Failure, packages: Mapping[str, str]) -> GreetingResponse:
-    response = read_response(GreetingResponse, open_response(site, reply, most=0))
+    response, _ = read_response(GreetingResponse, site, reply, most=0)
     theirs = {"Polyclinic": response.version, **response.packages}
     for package, here in {"Polyclinic": version("polyclinic"), **packages}.items():
         if theirs.get(package) != here:

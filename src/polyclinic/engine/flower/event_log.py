@@ -1,20 +1,19 @@
 """The events of a hosted study as lines of a file, so that another process can follow them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from polyclinic.engine.loop import Event, Notice, RoundDone, Scored
+from pydantic import TypeAdapter
+
+from polyclinic.engine.loop import Event
 from polyclinic.engine.run import Run
-from polyclinic.runs import RoundLine, Score, write_atomic
+from polyclinic.runs import write_atomic
 from polyclinic.runs.files import append_lines, complete_lines
 
-KINDS = {"line": RoundLine, "scored": Scored, "done": RoundDone, "notice": Notice}
+KINDS = {kind.__name__: TypeAdapter(kind) for kind in get_args(Event)}
 
 
 class EventLog:
@@ -30,9 +29,10 @@ class EventLog:
 
     def add(self, run: Run, event: Event) -> None:
         """Add an event of a run."""
-        kind = next(name for name, kind in KINDS.items() if isinstance(event, kind))
-        content = event.model_dump(mode="json") if isinstance(event, RoundLine) else asdict(event)
-        self._write({"run": run.folder.path.name, "of": run.choice.title, kind: content})
+        kind = type(event).__name__
+        content = KINDS[kind].dump_python(event, mode="json")
+        whose = {"run": run.folder.path.name, "of": run.choice.title}
+        self._write({**whose, "kind": kind, "event": content})
 
     def end(self, error: str = "") -> None:
         """Say that the study is finished, or why it is not."""
@@ -54,14 +54,5 @@ def events_in(lines: Sequence[dict[str, Any]], runs: Sequence[Run]) -> Iterator[
     by_name = {(run.folder.path.name, run.choice.title): run for run in runs}
     for line in lines:
         run = by_name.get((str(line.get("run")), str(line.get("of"))))
-        if run is None:
-            continue
-        if "line" in line:
-            yield run, RoundLine.model_validate(line["line"])
-        elif "scored" in line:
-            rows = tuple(Score(*row) for row in line["scored"].pop("rows"))
-            yield run, Scored(**line["scored"], rows=rows)
-        elif "done" in line:
-            yield run, RoundDone(**line["done"])
-        else:
-            yield run, Notice(**line["notice"])
+        if run is not None:
+            yield run, KINDS[line["kind"]].validate_python(line["event"])

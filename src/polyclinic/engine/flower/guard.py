@@ -1,28 +1,77 @@
-"""Runs Flower's own program for a message, and lets it import nothing that came over the wire.
+"""The app bundle that travels, and the guard that lets nothing else of an app be imported.
+
+The bundle is a description that points to the installed Polyclinic; it carries no code.
 
 Flower unpacks the app it was sent and puts its folder on Python's path. Before the first import
 from there the guard compares the folder with the bundle of the installed Polyclinic.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import sys
-import time
+import tomllib
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
-from threading import Thread
 from types import ModuleType
 
-from polyclinic.engine.flower.bundle import differences
+import tomli_w
+
+from polyclinic.engine.parents import end_with
+from polyclinic.runs import write_atomic
 
 GUARDED = "flwr-clientapp"
 CLOSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
 """Flower's other programs, which nobody may start at a site."""
+FILE = "pyproject.toml"
+_DESCRIPTION = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "polyclinic-federation"
+version = "{version}"
+description = "Points to the Polyclinic that is installed; carries no code"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "polyclinic"
+
+[tool.flwr.app.components]
+serverapp = "polyclinic.engine.flower.server_app:app"
+clientapp = "polyclinic.engine.flower.site_app:app"
+
+[tool.flwr.app.config]
+study = ""
+runs = ""
+attempt = ""
+coordinator = 0
+resume = false
+fresh = false
+insecure = false
+"""
+
+
+def description() -> str:
+    """The only file of the bundle, of this version of Polyclinic, as Flower itself writes it."""
+    return tomli_w.dumps(tomllib.loads(_DESCRIPTION.format(version=version("polyclinic"))))
+
+
+def write_bundle(folder: Path) -> Path:
+    """Write the bundle into a folder of its own, and give it."""
+    write_atomic(folder / FILE, description())
+    return folder
+
+
+def differences(folder: Path) -> list[str]:
+    """What in a folder is not, to the byte, the bundle of this version; empty where all is."""
+    files = {str(f.relative_to(folder)): f for f in folder.rglob("*") if not f.is_dir()}
+    same = FILE in files and files[FILE].read_bytes() == description().encode()
+    return sorted({FILE, *files} - ({FILE} if same else set()))
 
 
 class ForeignCode(ImportError):
@@ -58,7 +107,8 @@ class Guard(MetaPathFinder):
 
 def main() -> None:  # pragma: no cover (in a process of its own)
     """Run the guarded program with the arguments of this one."""
-    Thread(target=_end_with_starter, daemon=True).start()
+    # Flower's own watch cannot wake a program that waits for a message from a dead SuperNode.
+    end_with(os.getppid())
     sys.meta_path.insert(0, Guard(Path(os.environ["FLWR_HOME"]) / "apps"))
     (program,) = entry_points(group="console_scripts", name=GUARDED)
     program.load()()
@@ -75,14 +125,3 @@ def write_programs(folder: Path) -> Path:
         file.write_text(text)
         file.chmod(stat.S_IRWXU)
     return folder
-
-
-def _end_with_starter() -> None:  # pragma: no cover (in a process of its own)
-    """End this process with the one that started it.
-
-    Flower's own watch cannot wake a program that waits for a message from a SuperNode that is gone.
-    """
-    starter = os.getppid()
-    while os.getppid() == starter:
-        time.sleep(2)
-    os._exit(1)

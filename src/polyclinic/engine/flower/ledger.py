@@ -116,7 +116,7 @@ def summary(ledger: Ledger) -> list[str]:
     texts = []
     for run in dict.fromkeys(str(line.get("run")) for line in lines):
         of_run = [line for line in lines if line.get("run") == run]
-        megabytes = sum(line["bytes"] for line in of_run) / 2**20
+        megabytes = sum(line["bytes"] for line in of_run) / 1e6
         spent = [line["epsilon"] for line in of_run if "epsilon" in line]
         privacy = f", ε so far {spent[-1]:.2f}" if spent else ""
         texts.append(f"{run}: {len(of_run)} messages, {megabytes:.1f} MB{privacy}")

@@ -1,7 +1,5 @@
 """A hospital's side: a SuperNode and a worker for one site, kept running."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

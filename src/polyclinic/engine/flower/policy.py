@@ -1,11 +1,11 @@
 """A site's policy: what it agrees to, what may leave, and how much it is blurred before."""
 
-from __future__ import annotations
-
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED, SPECTRUM
 from polyclinic.federation.weights import Weights
+from polyclinic.networks.pretrained import fingerprint
 
 NOT_DISCLOSED = (
     "private weights are to be disclosed to the other sites, to which this site has not agreed "
@@ -43,7 +44,17 @@ class Policy:
     @property
     def largest(self) -> int:
         """The most bytes of a message."""
-        return int(self.allow.message_megabytes * 2**20)
+        return int(self.allow.message_megabytes * 1e6)
+
+    def weights(self, wanted: str) -> Path:
+        """The file here with the fingerprint that a study starts from."""
+        for file in self.allow.weights:
+            if fingerprint(file) == wanted:
+                return file
+        raise PolicyRefusal(
+            f"the study starts from weights with the fingerprint {wanted[:40]}, which none of the "
+            "files in allow.weights has"
+        )
 
     def check_study(
         self,
@@ -56,18 +67,7 @@ class Policy:
     ) -> None:
         """Refuse a run that goes beyond what this site allows."""
         (choice,) = study.method
-        refused = []
-        if not _fits(choice.name, self.allow.methods):
-            allowed = ", ".join(self.allow.methods)
-            refused.append(f"the method {choice.name} is not among those allowed ({allowed})")
-        settings = {
-            "training": dict(study.training),
-            **{piece.name: piece.built for piece in (choice, *choice.then)},
-        }
-        for name, budget in budgets(settings):
-            most = getattr(self.allow, name.rpartition(".")[2])
-            if budget > most:
-                refused.append(f"{name} = {budget} is more than the {most} allowed")
+        refused = refused_settings(self.allow, [choice.name], budgets_of(study))
         if cases < self.allow.cases:
             refused.append(
                 f"there are {cases} training cases, and at least {self.allow.cases}"
@@ -94,7 +94,7 @@ class Policy:
             if name != SPECTRUM and not _fits(name, self.allow.extras)
         ]
         if message.nbytes > self.largest:
-            megabytes = message.nbytes / 2**20
+            megabytes = message.nbytes / 1e6
             refused.append(
                 f"a message of {megabytes:.0f} MB is larger than the "
                 f"{self.allow.message_megabytes:g} MB allowed"
@@ -168,7 +168,32 @@ def _fits(name: str, allowed: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in allowed)
 
 
-def budgets(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+def refused_settings(
+    allow: Permissions, methods: Iterable[str], budgets: Mapping[str, int]
+) -> list[str]:
+    """The methods that a site does not agree to, and the training that is longer than it allows."""
+    refused = [
+        f"the method {name} is not among those allowed ({', '.join(allow.methods)})"
+        for name in methods
+        if not _fits(name, allow.methods)
+    ]
+    for name, budget in budgets.items():
+        most = getattr(allow, name.rpartition(".")[2])
+        if budget > most:
+            refused.append(f"{name} = {budget} is more than the {most} allowed")
+    return refused
+
+
+def budgets_of(study: Study) -> dict[str, int]:
+    """Every setting of a study called iterations or epochs, the largest over its methods."""
+    pieces = [(piece.name, piece.built) for each in study.method for piece in (each, *each.then)]
+    largest: Counter[str] = Counter()
+    for name, settings in (("training", dict(study.training)), *pieces):
+        largest |= Counter(dict(_budgets({name: settings})))
+    return dict(largest)
+
+
+def _budgets(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
     """All settings called iterations or, where these do not overrule them, epochs."""
     for key in ("iterations", "epochs"):
         if isinstance(settings.get(key), int):
@@ -177,7 +202,7 @@ def budgets(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
     for key, value in settings.items():
         inner = vars(value) if is_dataclass(value) else value
         if isinstance(inner, Mapping):
-            yield from budgets(inner, f"{prefix}{key}.")
+            yield from _budgets(inner, f"{prefix}{key}.")
 
 
 def _refuse(reasons: list[str]) -> None:

@@ -1,8 +1,5 @@
 """Programs that are kept running for as long as this process lives, and not longer."""
 
-from __future__ import annotations
-
-import os
 import socket
 import subprocess
 import time
@@ -101,13 +98,3 @@ def listens(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def alive(pid: int) -> bool:
-    """Whether a process with this number runs on this machine."""
-    try:
-        os.kill(pid, 0)
-        # A dead process that its parent has not asked about yet still has its number.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)

@@ -17,14 +17,15 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 from torch import Tensor
 
+from polyclinic.data.errors import listed
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.link import Failure
+from polyclinic.engine.flower.transport import Failure
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED
 from polyclinic.federation.weights import Weights
 from polyclinic.runs import SiteInfo, Split
-from polyclinic.runs.texts import plain
+from polyclinic.runs.files import plain
 
 NO_STATE = -1  # before a site's first visit
 MOST = 10**9  # of anything that a site counts: cases, images, steps, seconds
@@ -120,13 +121,10 @@ def read_request(payload: Payload) -> Request:
     return _checked(_REQUEST, payload.header.get("request"), "request")
 
 
-def read_response(kind: type[Response], payload: Payload) -> Response:
-    """The response in a payload; PayloadError where it is not of this kind."""
-    return _checked(TypeAdapter(kind), payload.header.get("response"), "response")
-
-
-def open_response(site: str, reply: bytes | Failure, most: float = math.inf) -> Payload:
-    """The payload of a site that did what it was asked; PayloadError says why not."""
+def read_response(
+    kind: type[Response], site: str, reply: bytes | Failure, most: float
+) -> tuple[Response, Payload]:
+    """The response of a site that did what it was asked, in its payload; PayloadError if not."""
     if isinstance(reply, Failure):
         raise PayloadError(reply.reason)
     try:
@@ -138,7 +136,8 @@ def open_response(site: str, reply: bytes | Failure, most: float = math.inf) -> 
         raise PayloadError(plain(f"it answered under another name: {str(said)[:50]!r}"))
     if "refused" in payload.header:
         raise PayloadError(plain(f"it refused: {payload.header['refused']}"))
-    return payload
+    response = _checked(TypeAdapter(kind), payload.header.get("response"), "response")
+    return response, payload
 
 
 def check_about(site: str, about: SiteInfo) -> None:
@@ -155,15 +154,17 @@ def check_message(message: Message, known: Weights) -> None:
     """Refuse a message with weights that the network does not share, or with invalid values."""
     unknown = sorted(message.weights.names - known.names)
     if unknown:
-        raise PayloadError(f"its message has weights that are not shared: {_few(unknown)}")
+        raise PayloadError(
+            f"its message has weights that are not shared: {listed(unknown, most=3)}"
+        )
     other = [n for n, tensor in message.weights.items() if tensor.shape != known[n].shape]
     if other:
-        raise PayloadError(f"its message has weights of another shape: {_few(other)}")
+        raise PayloadError(f"its message has weights of another shape: {listed(other, most=3)}")
     tensors = {**message.weights, **message.extras}
     bad = [n for n, t in tensors.items() if t.is_floating_point() and not torch.isfinite(t).all()]
     bad += [name for name, number in message.numbers.items() if not math.isfinite(number)]
     if bad:
-        raise PayloadError(f"its message has values that are not numbers: {_few(bad)}")
+        raise PayloadError(f"its message has values that are not numbers: {listed(bad, most=3)}")
     if not all(0 <= message.numbers.get(name, -1) <= MOST for name in ("images", "steps")):
         raise PayloadError("its message does not say with how many images and steps it trained")
 
@@ -179,7 +180,7 @@ def check_disclosure(message: Message, network: Weights) -> None:
         if name not in network or _shape(tensor) != _shape(network[name])
     ]
     if other:
-        raise PayloadError(f"it discloses what the network does not have: {_few(other)}")
+        raise PayloadError(f"it discloses what the network does not have: {listed(other, most=3)}")
 
 
 @dataclass(frozen=True)
@@ -209,10 +210,10 @@ def conflicts(signatures: Mapping[str, Signature], shared: Weights) -> dict[str,
         weights = sorted({name for name, _ in each.weights ^ usual})
         extras = [name for name, shape in each.extras if shapes.get(name, shape) != shape]
         if weights:
-            what = f"weights that differ from the other sites' in name or shape: {_few(weights)}"
-            found[site] = what
+            different = listed(weights, most=3)
+            found[site] = f"weights that differ from the other sites' in name or shape: {different}"
         elif extras:
-            found[site] = f"extras that differ from the other sites': {_few(extras)}"
+            found[site] = f"extras that differ from the other sites': {listed(extras, most=3)}"
     return found
 
 
@@ -230,8 +231,3 @@ def _checked(adapter: TypeAdapter[Any], content: Any, what: str) -> Any:
 
 def _shape(tensor: Tensor) -> Shape:
     return str(tensor.dtype), tuple(tensor.shape)
-
-
-def _few(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(str(name)[:80] for name in names[:3]) + more

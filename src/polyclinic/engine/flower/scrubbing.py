@@ -1,7 +1,5 @@
 """Messages that may leave a site: without its paths and without the names of its cases."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,12 +1,7 @@
 """The app that the SuperLink starts at the coordinator: it hosts one study."""
 
-from __future__ import annotations
-
-import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Thread
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -15,8 +10,8 @@ from polyclinic.catalog import installed
 from polyclinic.config import load_study
 from polyclinic.engine.flower.engine import FlowerEngine, events_file
 from polyclinic.engine.flower.event_log import EventLog
-from polyclinic.engine.flower.link import Link
-from polyclinic.engine.flower.processes import alive
+from polyclinic.engine.flower.transport import Link
+from polyclinic.engine.parents import end_with
 from polyclinic.engine.study import run_study
 
 app = ServerApp()
@@ -34,7 +29,7 @@ def host(link: Link, settings: Mapping[str, object]) -> None:
     root = Path(str(settings["runs"]))
     log = EventLog(events_file(root, study))
     log.begin(str(settings["attempt"]))
-    Thread(target=_end_with, args=(int(str(settings["coordinator"])),), daemon=True).start()
+    end_with(int(str(settings["coordinator"])))  # or this process would keep the run folder
     try:
         run_study(
             study,
@@ -49,10 +44,3 @@ def host(link: Link, settings: Mapping[str, object]) -> None:
         log.end(str(error) if known else f"{type(error).__name__}: {error}")
         raise
     log.end()
-
-
-def _end_with(coordinator: int) -> None:  # pragma: no cover (ends the process)
-    """End this process when the coordinator's command does: it would keep the run folder."""
-    while alive(coordinator):
-        time.sleep(2)
-    os._exit(1)

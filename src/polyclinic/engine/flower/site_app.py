@@ -3,8 +3,6 @@
 Nothing here may import torch: a process that lives for one message should start at once.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import time

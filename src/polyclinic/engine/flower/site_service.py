@@ -1,7 +1,5 @@
 """A site's service: checks requests, does the work, and lets out what the policy allows."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping
@@ -10,15 +8,15 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
-import torch
-
 from polyclinic.config import SiteSettings, Study, Tables, load_study
 from polyclinic.config.node_file import NodeFile
 from polyclinic.data.cases import SiteData
 from polyclinic.data.load import load_federation
+from polyclinic.engine.devices import device_of, threads_of
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.ledger import Ledger
-from polyclinic.engine.flower.policy import Policy, PolicyRefusal
+from polyclinic.engine.flower.own_results import keep_results
+from polyclinic.engine.flower.policy import Policy
 from polyclinic.engine.flower.protocol import (
     NO_STATE,
     GreetingRequest,
@@ -32,11 +30,11 @@ from polyclinic.engine.flower.protocol import (
 )
 from polyclinic.engine.flower.scrubbing import scrubbed
 from polyclinic.engine.flower.wire import Payload, pack, unpack
-from polyclinic.engine.local import prepare_process
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.pictures import draw_pictures
-from polyclinic.engine.run import Run, assignment_of, device_of, site_info
-from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.process import prepare_process
+from polyclinic.engine.run import Run, assignment_of, site_info
+from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.states import SiteState, StateFolder
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
@@ -60,6 +58,12 @@ class SiteRun:
     runner: SiteRunner
 
     @property
+    def run(self) -> Run:
+        """The run itself."""
+        (choice,), (seed,) = self.study.method, self.study.seeds
+        return Run(choice, seed, self.folder, self.study)
+
+    @property
     def states(self) -> StateFolder:
         """Where this site's states of the run lie."""
         return StateFolder(self.folder.path / "states")
@@ -76,12 +80,12 @@ class SiteService:
         self.tables = replace(tables, open_file=None)
         self.ledger = Ledger(site.state / "ledger.jsonl")
         self.policy = Policy(site.allow, site.privacy, self.ledger)
-        self.device = device_of(site.device)
+        self.device = device_of(site.device, "device")
         self._study = lru_cache(maxsize=4)(self._read_study)
         self._data = lru_cache(maxsize=2)(self._read_data)
         self._open = lru_cache(maxsize=2)(self._open_run)
         self._latest: tuple[bytes, Payload] | None = None  # the last stage, and its response
-        prepare_process(site.threads or torch.get_num_threads())
+        prepare_process(threads_of(site.threads))
 
     def respond(self, data: bytes) -> bytes:
         """The response to a payload; an error becomes a refusal without paths or case names."""
@@ -113,10 +117,9 @@ class SiteService:
         about = site_info(data, self._study(request.study).task.built)
         run = self._open(request.study, (about,))
         self._check(run.study, len(data.train), run.runner)
-        scorable = len(data.scorable("val", run.study.task.built.regions))
         response = GreetingResponse(
             about=about,
-            scorable=scorable,
+            scorable=len(data.scorable("val", run.study.task.built.regions)),
             version=version("polyclinic"),
             packages=run.study.packages,
         )
@@ -141,18 +144,17 @@ class SiteService:
             images=visit.images,
         )
         log.info("trained for %.1f seconds with a mean loss of %.3f", visit.seconds, visit.loss)
-        header = _responding(response).header
-        return pack(header, reply, request.encoding, message.weights), noise
+        return pack(_responding(response).header, reply, request.encoding, message.weights), noise
 
     def _score(self, request: ScoreRequest, message: Message | None) -> Payload:
         run, info = self._run(request)
         state = self._state(run, request)
-        rows, cases, predicted = run.runner.score(
-            info, run.data, request.split, request.metrics, message, state, request.number
-        )
+        scoring = Scoring(request.number, request.split, request.metrics)
+        rows, cases, predicted = run.runner.score(info, run.data, scoring, message, state)
         if request.split == "test" and state is not None:
             title = run.study.method[0].title
             keep_model(run.folder, info.name, title, state, run.runner.assignment)
+            keep_results(run.run, run.runner, info.name, request.number, rows)
             if run.study.evaluation.pictures:
                 task = run.runner.assignment.task
                 draw_pictures(run.folder, info.name, task, cases, predicted, rows)
@@ -223,28 +225,28 @@ class SiteService:
         file = self.site.state / "study.toml"
         write_atomic(file, text)
         study = load_study(file, [], self.tables)
-        if study.network.pretrained is not None:
-            reason = "network.pretrained names a file, and a site opens none for a study"
-            raise PolicyRefusal(reason)
-        return study
+        wanted = study.network.pretrained
+        if wanted is None:
+            return study
+        network = study.network.model_copy(update={"pretrained": self.policy.weights(wanted.name)})
+        return study.model_copy(update={"network": network})
 
     def _read_data(self, text: str) -> SiteData:
         study = self._study(text)
         (choice,) = study.method
-        said = {each.name: each for each in study.site}
-        wish = said.get(self.site.name, SiteSettings(name=self.site.name))
+        name = self.site.name
+        wish = next((each for each in study.site if each.name == name), SiteSettings(name=name))
         kinds = [*dict.fromkeys(filter(None, (self.site.labels, wish.labels)))]
         if len(kinds) > 1:
             raise PayloadError(
-                f"the study wants site {self.site.name} to train on {kinds[1]}, "
+                f"the study wants site {name} to train on {kinds[1]}, "
                 f"but its own settings say {kinds[0]}"
             )
-        own = {"folder": self.site.data, "labels": kinds[0] if kinds else None}
-        place = wish.model_copy(update=own)
+        own = {"folder": self.site.data, "labels": next(iter(kinds), None)}
         (data,) = load_federation(
             study.task.built,
             study.data,
-            [place],
+            [wish.model_copy(update=own)],
             labels=choice.labels,
             splits_folder=self.site.state / "splits",
         )

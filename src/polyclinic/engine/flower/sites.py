@@ -1,7 +1,5 @@
 """The sites of a run across hospitals, asked over the transport; every response is checked."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +8,6 @@ from typing import Any
 
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.link import Failure
 from polyclinic.engine.flower.protocol import (
     NO_STATE,
     ScoreRequest,
@@ -21,20 +18,19 @@ from polyclinic.engine.flower.protocol import (
     check_disclosure,
     check_message,
     conflicts,
-    open_response,
     read_response,
     requesting,
 )
-from polyclinic.engine.flower.transport import Transport
+from polyclinic.engine.flower.transport import Failure, Transport
 from polyclinic.engine.flower.versions import Versions
 from polyclinic.engine.flower.wire import Payload, pack, unpack
-from polyclinic.engine.loop import Reply, Scored
 from polyclinic.engine.reply_store import ReplyStore
-from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.site_runner import Scoring, SiteRunner
+from polyclinic.engine.sites import Reply, Scored
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.weights import Weights
-from polyclinic.runs import RoundLine, Score, Split
+from polyclinic.runs import RoundLine
 
 SPARE = 64 * 2**20  # bytes that messages may have however small the network is
 
@@ -69,7 +65,12 @@ class FlowerSites:
         version = self._version(stage, number)
         payloads, sizes = {}, {}
         for site, message in messages.items():
-            request = self._stage_request(stage, site, number, since, version)
+            request = StageRequest(
+                **self._common(site, number, since),
+                stage=stage.name,
+                writes=version,
+                encoding=self.transport.settings.encoding,
+            )
             payload = self._payload(request, message)
             payloads[site], sizes[site] = payload.to_bytes(), payload.nbytes
         held: dict[str, Reply] = {}
@@ -96,28 +97,22 @@ class FlowerSites:
         self.held.clear()
 
     def score(
-        self,
-        messages: Mapping[str, Message] | None,
-        *,
-        split: Split,
-        metrics: Sequence[str],
-        number: int,
-        since: int,
+        self, scoring: Scoring, messages: Mapping[str, Message] | None, *, since: int
     ) -> Iterator[Scored]:
         """Score every site's model, in the order of the sites."""
         payloads = {}
         for info in self.scored:
             request = ScoreRequest(
-                **self._common(info.name, number, since),
-                split=split,
-                metrics=tuple(metrics),
+                **self._common(info.name, scoring.round, since),
+                split=scoring.split,
+                metrics=scoring.metrics,
                 finalize=messages is not None,
             )
             message = messages[info.name] if messages else None
             payloads[info.name] = self._payload(request, message).to_bytes()
         responses = dict(self.transport.exchange(payloads))
         for site in payloads:
-            yield self._scored(site, responses[site], split, metrics, number)
+            yield self._scored(site, responses[site], scoring)
 
     def forget(self, needed: Sequence[int]) -> None:
         """The sites hear with the next message which states may still be asked for."""
@@ -125,13 +120,6 @@ class FlowerSites:
 
     def keep(self, last: int) -> None:
         """Nothing is kept here: a site's final model is a file at the site."""
-
-    def _stage_request(
-        self, stage: Stage, site: str, number: int, since: int, version: int
-    ) -> StageRequest:
-        common = self._common(site, number, since)
-        encoding = self.transport.settings.encoding
-        return StageRequest(**common, stage=stage.name, writes=version, encoding=encoding)
 
     def _common(self, site: str, number: int, since: int) -> dict[str, Any]:
         versions = {self.versions.before(site, each) for each in (*self.needed, since)}
@@ -166,8 +154,7 @@ class FlowerSites:
     ) -> Reply:
         """The site's reply with its line; without a message where it cannot be used."""
         try:
-            payload = open_response(site, response, self.largest)
-            worked = read_response(StageResponse, payload)
+            worked, payload = read_response(StageResponse, site, response, self.largest)
             if (worked.number, worked.stage) != (number, stage.name):
                 raise PayloadError(f"it answered for round {worked.number}, another stage")
             message = unpack(payload, sent.weights)
@@ -195,25 +182,17 @@ class FlowerSites:
         """The weights that a reply of this stage may have."""
         return self.runner.first_weights(stage) if stage.shares else self.shared
 
-    def _scored(
-        self,
-        site: str,
-        response: bytes | Failure,
-        split: Split,
-        metrics: Sequence[str],
-        number: int,
-    ) -> Scored:
+    def _scored(self, site: str, response: bytes | Failure, scoring: Scoring) -> Scored:
         try:
-            scores = read_response(ScoreResponse, open_response(site, response, self.largest))
-            if (scores.number, scores.split) != (number, split):
+            scores, _ = read_response(ScoreResponse, site, response, self.largest)
+            if (scores.number, scores.split) != (scoring.round, scoring.split):
                 raise PayloadError(f"it answered for round {scores.number}, split {scores.split}")
-            known = {*self.runner.assignment.task.regions}, {*metrics}
-            if not all(row[1] in known[0] and row[2] in known[1] for row in scores.rows):
+            regions = self.runner.assignment.task.regions
+            if not all(r[1] in regions and r[2] in scoring.metrics for r in scores.rows):
                 raise PayloadError("it has scores of regions or metrics that nobody asked for")
         except PayloadError as error:
-            return Scored(number, split, site, (), missed=str(error))
-        rows = tuple(Score(number, split, site, *row) for row in scores.rows)
-        return Scored(number, split, site, rows)
+            return replace(Scored.of(scoring, site, ()), missed=str(error))
+        return Scored.of(scoring, site, scores.rows)
 
 
 def _missed(number: int, stage: str, site: str, reason: str) -> Reply:

@@ -4,23 +4,67 @@ A link knows machines by numbers and makes errors of its own; here every reply, 
 there is none, has the name of a site. Nothing waits for ever.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from flwr.app import Message as FlowerMessage
+from flwr.serverapp import Grid
+
 from polyclinic.config import EngineSettings
-from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.link import Failure, Link
+from polyclinic.engine.flower.carrier import PayloadError, from_records, to_records
 from polyclinic.engine.flower.wire import header_of
+from polyclinic.runs.files import plain
 
 PAUSE = 0.5  # seconds between two looks for new replies
 MARGIN = 60.0  # seconds that a message lives longer than anybody waits for its reply
 SILENCE = 180.0  # seconds without any reply after which open payloads are sent once more
 TRIES = 3  # how often a payload is sent that does not arrive
 TWICE = "more than one machine is connected under its name"
+KIND = "query"  # of all our messages, in Flower's words
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no reply from a site; a `final` one is not cured by sending again."""
+
+    reason: str
+    final: bool = False
+
+
+class Link:
+    """A link over Flower's grid."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+
+    def machines(self) -> dict[int, str]:
+        """The machines that are connected, with the name each is registered under, if any."""
+        return {node.node_id: node.name for node in self.grid.get_nodes()}
+
+    def send(self, payloads: Mapping[int, bytes], seconds: float) -> list[str]:
+        """Send payloads to machines; gives the number of each message, which lives for a while."""
+        messages = [
+            FlowerMessage(to_records(payload), machine, KIND, ttl=seconds)
+            for machine, payload in payloads.items()
+        ]
+        return list(self.grid.push_messages(messages))
+
+    def receive(self, messages: Sequence[str]) -> Iterator[tuple[str, bytes | Failure]]:
+        """The replies that have come, each with the number of the message that it answers."""
+        for reply in self.grid.pull_messages(messages):
+            # Flower's own errors name no sender: only the message they answer tells the site.
+            yield reply.metadata.reply_to_message_id, _content(reply)
+
+
+def _content(reply: FlowerMessage) -> bytes | Failure:
+    if reply.has_error():
+        return Failure(plain(reply.error.reason or f"Flower's error {reply.error.code}"))
+    try:
+        return from_records(reply.content)
+    except PayloadError as error:
+        return Failure(f"its reply cannot be read: {error}", final=True)
 
 
 @dataclass

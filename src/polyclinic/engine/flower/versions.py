@@ -1,7 +1,5 @@
 """Which states of the sites the server believes in."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from hashlib import sha256

@@ -79,8 +79,8 @@ class Payload:
         header, size = _header(data)
         if size > most:
             raise PayloadError(
-                f"a message of {size / 2**20:.0f} MB is larger than the "
-                f"{round(most / 2**20, 3):g} MB allowed"
+                f"a message of {size / 1e6:.0f} MB is larger than the "
+                f"{round(most / 1e6, 3):g} MB allowed"
             )
         try:
             tensors = load(data)

@@ -3,8 +3,6 @@
 It listens on a socket in the site's state folder, which only the site's own user may open.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

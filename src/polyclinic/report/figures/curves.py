@@ -1,4 +1,4 @@
-"""Learning curves: validation scores and training losses, round by round."""
+"""Round by round: validation scores, training losses, bytes and seconds."""
 
 import math
 from collections import defaultdict
@@ -9,9 +9,10 @@ import numpy as np
 
 from polyclinic.report.figures.style import (
     WIDTH,
+    Margins,
     canvas,
     count_rounds,
-    hide_unused,
+    panels,
     quiet_title,
     style,
     to_data_uri,
@@ -22,6 +23,7 @@ from polyclinic.report.reading import Comparison, MethodRuns, Run
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+
 _MOST_COLUMNS = 5
 Curve = Mapping[int, float]  # round → value
 
@@ -29,7 +31,9 @@ Curve = Mapping[int, float]  # round → value
 def validation_figure(comparison: Comparison) -> str | None:
     """The validation score per round, as the mean over sites; None where nothing was scored."""
     curves = {
-        method.title: [_mean_of_sites(run, comparison.sites) for run in method.runs]
+        method.title: [
+            _mean(_validation_curve(run, site) for site in comparison.sites) for run in method.runs
+        ]
         for method in comparison.methods
     }
     return _single(curves, comparison, _validation_label(comparison), choices=True)
@@ -45,18 +49,12 @@ def site_figure(comparison: Comparison) -> str | None:
     """The validation score per round in one panel per site; None where nothing was scored."""
     if not any(run.validated for run in comparison.runs):
         return None
-    rows = math.ceil(len(comparison.sites) / _MOST_COLUMNS)
-    columns = math.ceil(len(comparison.sites) / rows)
-    size = (WIDTH, 2.2 * rows + 0.3)
-    with canvas(rows, columns, size, sharex=True, sharey=True) as (figure, axes):
-        panels = [panel for row in axes for panel in row]
-        for panel, site in zip(panels, comparison.sites, strict=False):
-            quiet_title(panel, site)
+    with panels(comparison.sites, _MOST_COLUMNS, 2.4) as (figure, found):
+        for panel, site in zip(found, comparison.sites, strict=True):
             for index, method in enumerate(comparison.methods):
                 _draw(panel, [_validation_curve(run, site) for run in method.runs], index)
-        for panel in axes[-1]:
             count_rounds(panel)
-        hide_unused(axes, len(comparison.sites))
+            panel.label_outer()
         return to_data_uri(figure)
 
 
@@ -69,10 +67,6 @@ def _validation_label(comparison: Comparison) -> str:
 def _validation_curve(run: Run, site: str) -> Curve:
     factor = measure(run.validation_metric or "", [run.about]).factor
     return {number: factor * value for number, value in run.validated.get(site, {}).items()}
-
-
-def _mean_of_sites(run: Run, sites: Iterable[str]) -> Curve:
-    return _mean([_validation_curve(run, site) for site in sites])
 
 
 def _losses(run: Run) -> Curve:
@@ -130,3 +124,34 @@ def _mark_choice(panel: "Axes", method: MethodRuns, curves: list[Curve], index: 
         if run.end and run.end.chosen_round in curve:
             number = run.end.chosen_round
             panel.plot(number, curve[number], "o", ms=7.5, mfc="white", mec=colour, mew=1.8)
+
+
+def traffic_figure(comparison: Comparison) -> str | None:
+    """Bytes so far and seconds of each round, of all sites together; None before a first round."""
+    if not any(run.round_lines for run in comparison.runs):
+        return None
+    costs = [_per_round(method.runs[0]) for method in comparison.methods]
+    most = max(sum(sent) for _, sent, _ in costs)
+    unit, name = (1e9, "GB") if most >= 1e9 else (1e6, "MB")
+    with canvas(1, 2, (WIDTH, 2.9), Margins(across=0.7)) as (figure, axes):
+        traffic, work = axes[0]
+        quiet_title(traffic, f"Traffic so far, all sites, both ways ({name})")
+        quiet_title(work, "Work of all sites in a round (seconds)")
+        for index, (numbers, sent, seconds) in enumerate(costs):
+            traffic.plot(numbers, np.cumsum(sent) / unit, **style(index).line)
+            work.plot(numbers, seconds, **style(index).line)
+        for panel in (traffic, work):
+            panel.set_ylim(0, 1.06 * panel.get_ylim()[1])
+            count_rounds(panel)
+        return to_data_uri(figure)
+
+
+def _per_round(run: Run) -> tuple[list[int], list[int], list[float]]:
+    """The rounds with the bytes and the seconds of each."""
+    sent: dict[int, int] = defaultdict(int)
+    seconds: dict[int, float] = defaultdict(float)
+    for line in run.round_lines:
+        sent[line.round] += line.up + line.down
+        seconds[line.round] += line.seconds
+    numbers = sorted(seconds)
+    return numbers, [sent[each] for each in numbers], [seconds[each] for each in numbers]

@@ -1,17 +1,13 @@
 """Every test case as a point, with the box of its method and site."""
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polyclinic.report.figures.style import (
-    WIDTH,
     Margins,
-    canvas,
-    hide_unused,
-    quiet_title,
+    panels,
     shortened,
     style,
     to_data_uri,
@@ -31,24 +27,19 @@ def distribution_figure(comparison: Comparison, metric: str, region: str) -> str
     how = comparison.measure(metric)
     methods = [(index, each) for index, each in enumerate(comparison.methods) if each.finished]
     labels = [shortened(method.title) for _, method in methods]
-    rows = math.ceil(len(comparison.sites) / _MOST_COLUMNS)
-    columns = math.ceil(len(comparison.sites) / rows)
     margins = Margins(left=0.25 + 0.075 * max(map(len, labels)), bottom=0.28, down=0.5)
-    size = (WIDTH, rows * (0.27 * len(methods) + 0.7))
-    with canvas(rows, columns, size, margins, sharex=True, sharey=True) as (figure, axes):
-        panels = [panel for row in axes for panel in row]
-        for panel, site in zip(panels, comparison.sites, strict=False):
-            quiet_title(panel, site)
+    height = 0.27 * len(methods) + 0.7
+    with panels(comparison.sites, _MOST_COLUMNS, height, margins) as (figure, found):
+        for panel, site in zip(found, comparison.sites, strict=True):
             rows_of_cases = [
                 (place, style(index).colour, how.factor * _pooled(method, metric, region, site))
                 for place, (index, method) in enumerate(methods)
             ]
             _draw(panel, rows_of_cases)
             panel.grid(axis="y", visible=False)
-        panels[0].set_yticks(range(len(methods)), labels)
-        panels[0].set_ylim(len(methods) - 0.4, -0.6)
-        panels[0].xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
-        hide_unused(axes, len(comparison.sites))
+        found[0].set_yticks(range(len(methods)), labels)
+        found[0].set_ylim(len(methods) - 0.4, -0.6)
+        found[0].xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
         return to_data_uri(figure)
 
 

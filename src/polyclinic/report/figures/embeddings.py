@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.evaluation.separation import separation
+from polyclinic.evaluation.statistics import separation
 from polyclinic.report.figures.style import (
     WIDTH,
     Margins,
@@ -52,46 +52,39 @@ def embedding_figures(comparison: Comparison) -> list[EmbeddingFigure]:
     found = []
     for method in comparison.methods:
         for run in method.finished[:1]:
-            pixels = _pixels(run)
-            if pixels:
+            tables = _tables(run)
+            if tables:
+                pixels = {moment: _pixels(chosen, run) for moment, chosen in tables.items()}
                 channels = next(iter(pixels.values())).values.shape[1]
-                apart = {moment: _separation(run, moment) for moment in pixels}
+                apart = {moment: _separation(chosen) for moment, chosen in tables.items()}
                 picture = _picture(pixels, run)
                 title, seed = method.title, run.about.seed
                 found.append(EmbeddingFigure(title, seed, channels, apart, picture))
     return found
 
 
-def _pixels(run: Run) -> dict[Moment, _Pixels]:
-    """The pixels of all sites by moment, thinned evenly to what can be drawn."""
-    names = run.about.task.classes
-    found: dict[Moment, _Pixels] = {}
-    for moment in get_args(Moment):
-        chosen = _tables(run, moment)
-        if chosen:
-            values = np.concatenate([table.values for _, table in chosen])
-            classes = [names[number] for _, table in chosen for number in table.classes]
-            owners = [site for site, table in chosen for _ in table.classes]
-            kept = np.linspace(0, len(values) - 1, min(_MOST, len(values))).round().astype(int)
-            found[moment] = _Pixels(
-                values[kept], [classes[i] for i in kept], [owners[i] for i in kept]
-            )
+def _tables(run: Run) -> dict[Moment, list[tuple[str, Embedded]]]:
+    """Each site with its pixels, by moment."""
+    found: dict[Moment, list[tuple[str, Embedded]]] = {}
+    for site in run.about.sites:
+        for table in read_embeddings(run.folder.embeddings_path(site.name)):
+            found.setdefault(table.moment, []).append((site.name, table))
     return found
 
 
-def _tables(run: Run, moment: Moment) -> list[tuple[str, Embedded]]:
-    """Each site with its pixels at that moment."""
-    return [
-        (site.name, table)
-        for site in run.about.sites
-        for table in read_embeddings(run.folder.embeddings_path(site.name))
-        if table.moment == moment
-    ]
+def _pixels(chosen: Sequence[tuple[str, Embedded]], run: Run) -> _Pixels:
+    """The pixels of all sites, thinned evenly to what can be drawn."""
+    names = run.about.task.classes
+    values = np.concatenate([table.values for _, table in chosen])
+    classes = [names[number] for _, table in chosen for number in table.classes]
+    owners = [site for site, table in chosen for _ in table.classes]
+    kept = np.linspace(0, len(values) - 1, min(_MOST, len(values))).round().astype(int)
+    return _Pixels(values[kept], [classes[i] for i in kept], [owners[i] for i in kept])
 
 
-def _separation(run: Run, moment: Moment) -> float:
+def _separation(chosen: Sequence[tuple[str, Embedded]]) -> float:
     """The mean over sites: where decoders are private, a channel means something else at each."""
-    apart = [separation(table.values, table.classes != 0) for _, table in _tables(run, moment)]
+    apart = [separation(table.values, table.classes != 0) for _, table in chosen]
     known = [value for value in apart if np.isfinite(value)]
     return float(np.mean(known)) if known else float("nan")
 

@@ -1,12 +1,14 @@
 """What all figures have in common: colours of the methods, type, lines and the way to SVG."""
 
-import base64
 import io
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from polyclinic.report.words import data_uri
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,6 +98,23 @@ def canvas(
         yield figure, axes.tolist()
 
 
+@contextmanager
+def panels(
+    titles: Sequence[str], most: int, height: float, margins: Margins = PANEL_MARGINS
+) -> Iterator[tuple["Figure", list["Axes"]]]:
+    """A figure with a panel for each title, at most so many in a row of so many inches."""
+    rows = math.ceil(len(titles) / most)
+    columns = math.ceil(len(titles) / rows)
+    size = (WIDTH, rows * height)
+    with canvas(rows, columns, size, margins, sharex=True, sharey=True) as (figure, axes):
+        found = [panel for row in axes for panel in row]
+        for panel, title in zip(found, titles, strict=False):
+            quiet_title(panel, title)
+        for panel in found[len(titles) :]:
+            panel.set_axis_off()
+        yield figure, found[: len(titles)]
+
+
 def to_data_uri(figure: "Figure") -> str:
     """The figure as an SVG with real text, ready for the source of an image."""
     target = io.BytesIO()
@@ -104,7 +123,7 @@ def to_data_uri(figure: "Figure") -> str:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(target, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
     drawing = target.getvalue().replace(b"'DejaVu Sans'", _PAGE_FONTS.encode())
-    return "data:image/svg+xml;base64," + base64.b64encode(drawing).decode()
+    return data_uri("image/svg+xml", drawing)
 
 
 def quiet_title(axes: "Axes", text: str) -> None:
@@ -123,12 +142,6 @@ def count_rounds(panel: "Axes") -> None:
 def shortened(text: str, most: int = 26) -> str:
     """A name cut to what fits beside a panel."""
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def hide_unused(axes: list[list["Axes"]], used: int) -> None:
-    """Take the panels away that a grid has left over."""
-    for panel in [panel for row in axes for panel in row][used:]:
-        panel.set_axis_off()
 
 
 _SETTINGS: Any = {

@@ -14,6 +14,7 @@ import httpx
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
+from polyclinic.config.coordinator_file import ServerCertificates
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.deploy.folder import Deployment, write_deployment
 
@@ -70,13 +71,13 @@ def process(command, log: Path, env: dict[str, str]) -> Iterator[subprocess.Pope
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGTERM)
         try:
-            running.wait(10)
+            running.wait(60)
         except subprocess.TimeoutExpired:
             os.killpg(running.pid, signal.SIGKILL)
             running.wait()
 
 
-def wait_until(happened, seconds: float = 60.0) -> bool:
+def wait_until(happened, seconds: float = 300.0) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if happened():
@@ -104,7 +105,9 @@ def post(url: str, ca: Path) -> httpx.Response:
 def superlink(deployment: Deployment, folder: Path, port: int) -> Iterator[Path]:
     """A running SuperLink with the deployment's certificates; gives Flower's home."""
     keys = deployment.coordinator / "certificates"
-    certificates = commands.Certificates(keys / "ca.crt", keys / "server.crt", keys / "server.key")
+    certificates = ServerCertificates(
+        ca=keys / "ca.crt", certificate=keys / "server.crt", key=keys / "server.key"
+    )
     home = folder / "flower"
     commands.write_connection(home, f"127.0.0.1:{port}", certificates.ca)
     command = commands.superlink("127.0.0.1", port, folder / "state.db", certificates)

@@ -1,6 +1,5 @@
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -183,9 +182,19 @@ def test_other_versions_tasks_and_classes_are_told(folder, coordinator):
     told = json.loads(coordinator.published)
     coordinator.published = json.dumps(told | {"polyclinic": "9.9", "flower": "2.0"}).encode()
     assert "at the coordinator Polyclinic 9.9, Flower 2.0" in wrong(folder)["same versions"]
-    coordinator.published = json.dumps(told | {"classes": ["background", "disc"]}).encode()
-    assert "here its classes are background, rim, cup" in wrong(folder)["task"]
-    coordinator.published = json.dumps(told | {"task": "knee"}).encode()
+    classes = ["background", "disc"]
+    disc = {"name": "fundus", "channels": 3, "classes": classes}
+    changed = {"classes": classes, "definition": disc}
+    coordinator.published = json.dumps(told | changed).encode()
+    assert (
+        "here its classes are background, rim, cup, not background, disc" in wrong(folder)["task"]
+    )
+    assert "its regions are disc (1, 2), cup (2), not disc (1)" in wrong(folder)["task"]
+    coordinator.published = json.dumps(told | {"classes": classes}).encode()
+    assert "its definition is of another task" in wrong(folder)["task"]
+    coordinator.published = json.dumps(told | {"definition": {"name": "fundus"}}).encode()
+    assert "its definition is wrong" in wrong(folder)["task"]
+    coordinator.published = json.dumps(told | {"task": "knee", "definition": None}).encode()
     assert "not known here" in wrong(folder)["task"]
 
 
@@ -194,22 +203,28 @@ def test_a_package_that_the_study_needs_must_be_here_and_allowed(coordinator, fo
     coordinator.published = json.dumps(told).encode()
     found = wrong(folder)
     assert "fed-mine is missing, at the coordinator Polyclinic" in found["same versions"]
-    assert "not allowed: code of the package fed-mine" in found["permissions"]
+    assert "code of the package fed-mine is not allowed" in found["permissions"]
 
 
-@pytest.mark.usefixtures("package")
-def test_a_task_of_a_package_is_known_where_the_site_allows_the_package(coordinator, folder):
-    needed = {"packages": {"fed-mine": "1.2"}, "task": "fovea", "classes": ["background", "fovea"]}
+def test_a_task_that_only_the_coordinator_knows_comes_with_its_definition(coordinator, folder):
+    (folder / "data" / "site.toml").write_text('task = "eye"')
+    eye = {"name": "eye", "channels": 3, "classes": ["background", "rim", "cup"]}
+    needed = {"task": "eye", "classes": eye["classes"], "definition": eye}
     coordinator.published = json.dumps(json.loads(coordinator.published) | needed).encode()
+    found = {each.about: each for each in check_site(site_in(folder), installed())}
 
-    def found(*allowed):
-        findings = check_site(site_in(folder), installed(allowed))
-        return {each.about: each for each in findings}
+    assert "eye: background, rim, cup; defined by the coordinator" in str(found["task"])
+    assert found["task"].good
+    assert found["data"].good
 
-    assert "comes from the package fed-mine 1.2, whose code" in str(found()["task"])
-    allowed = found("fed-mine")
-    assert allowed["task"].good
-    assert allowed["same versions"].good
+
+def test_a_hospital_that_has_the_file_of_another_task_is_told(coordinator, folder):
+    (folder / "data" / "site.toml").write_text('task = "fundus.task.toml"')
+    own = 'channels = 3\nclasses = ["background", "disc", "cup"]\n'
+    (folder / "data" / "fundus.task.toml").write_text(own)
+
+    told = wrong(folder)["data"]
+    assert "knows another task fundus: its classes are background, disc, cup, not" in told
 
 
 def test_data_of_another_task_are_told(folder):
@@ -233,10 +248,11 @@ def test_a_study_that_asks_for_more_than_is_allowed_is_told(folder, coordinator)
     changed(folder, "iterations = 1000", "iterations = 19")
     changed(folder, 'methods = ["fedavg", "fedbn"]', 'methods = ["fedb*"]')
     line = wrong(folder)["permissions"]
-    assert "method fedavg; training.iterations = 20, allowed are 19" in line
+    assert "method fedavg is not among those allowed (fedb*)" in line
+    assert "training.iterations = 20 is more than the 19 allowed" in line
     told = json.loads(coordinator.published) | {"budgets": {"finetune.epochs": 21}}
     coordinator.published = json.dumps(told).encode()
-    assert "finetune.epochs = 21, allowed are 20" in wrong(folder)["permissions"]
+    assert "finetune.epochs = 21 is more than the 20 allowed" in wrong(folder)["permissions"]
 
 
 def test_data_are_checked_like_polyclinic_data_check(folder):
@@ -287,16 +303,13 @@ def test_an_unencrypted_site_is_told_and_still_checked(folder, coordinator):
 
 
 def test_an_unknown_flower_is_told(folder, monkeypatch):
-    monkeypatch.setattr(commands, "SPELLINGS", {"0.9": commands.Spelling()})
+    monkeypatch.setattr(commands, "RELEASES", ("0.9",))
     assert "which was never tried" in wrong(folder)["versions"]
 
 
 def test_a_flower_that_would_talk_is_told(folder, monkeypatch):
-    loud = replace(
-        commands.Spelling(),
-        supernode=("flower-supernode", "--allow-runtime-dependency-installation"),
-    )
-    monkeypatch.setattr(commands, "SPELLINGS", {commands.release(commands.version("flwr")): loud})
+    loud = (*commands.SUPERNODE, "--allow-runtime-dependency-installation")
+    monkeypatch.setattr(commands, "SUPERNODE", loud)
     assert "not off: --allow-runtime" in wrong(folder)["quiet"]
 
 

@@ -88,7 +88,7 @@ def proxy(deployment: Deployment, folder: Path, inner: int) -> Iterator[None]:
     with process(command, folder / "nginx.out", dict(os.environ)):
         url = f"https://{published}/"
         said = (folder / "nginx.out").read_text
-        assert wait_until(lambda: answers(url, deployment.authority.certificate), 10), said()
+        assert wait_until(lambda: answers(url, deployment.authority.certificate)), said()
         yield
 
 
@@ -96,7 +96,7 @@ def raw_status(running: Loopback, request: bytes, port: int = 0) -> int:
     """The status of an answer to these very bytes, which no library has tidied up."""
     context = ssl.create_default_context(cafile=running.ca)
     with (
-        socket.create_connection(("127.0.0.1", port or running.outer), timeout=20) as plain,
+        socket.create_connection(("127.0.0.1", port or running.outer), timeout=300) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
     ):
         connection.sendall(request)
@@ -166,7 +166,7 @@ def test_the_proxy_passes_nothing_but_posts_of_a_bounded_size_to_the_fleet(runni
 
 @needs_nginx
 def test_the_proxy_speaks_no_old_tls_and_nothing_unencrypted(running):
-    with socket.create_connection(("127.0.0.1", running.outer), timeout=20) as plain:
+    with socket.create_connection(("127.0.0.1", running.outer), timeout=300) as plain:
         plain.sendall(b"POST /v1/fleet/activate-node HTTP/1.1\r\nHost: a\r\n\r\n")
         assert plain.recv(1000).split()[1] == b"400"
     text = (running.deployment.coordinator / "nginx.conf").read_text()
@@ -237,6 +237,6 @@ def test_real_supernodes_that_are_not_known_are_refused(running, tmp_path):
 def keyless(running: Loopback, address: str) -> Iterator[Path]:
     log = running.folder / "nobody.log"
     link = ("--superlink", address, "--root-certificates", str(running.ca))
-    command = (*commands.spelling().supernode, *link, "--port", str(free_port()))
+    command = (*commands.SUPERNODE, *link, "--port", str(free_port()))
     with process(command, log, commands.environment(running.folder / "nobody")):
         yield log

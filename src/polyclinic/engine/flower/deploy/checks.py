@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
 
 from polyclinic.config import Tables
 from polyclinic.config.node_file import NodeFile
+from polyclinic.config.printing import literal
 from polyclinic.data.tasks import Task
 from polyclinic.engine.flower.commands import release
 from polyclinic.engine.flower.deploy.certificates import names_of
 from polyclinic.engine.flower.deploy.contact import Answer, Unreachable, ask
-from polyclinic.engine.flower.deploy.finding import Finding
 from polyclinic.engine.flower.deploy.keys import fingerprint, public_half
 from polyclinic.engine.flower.deploy.own_side import (
+    Finding,
     check_data,
     check_disk,
     check_identity,
@@ -21,11 +21,8 @@ from polyclinic.engine.flower.deploy.own_side import (
     check_quiet,
     validity,
 )
-from polyclinic.engine.flower.deploy.published import (
-    ADDRESS,
-    Published,
-    read_published,
-)
+from polyclinic.engine.flower.deploy.published import ADDRESS, Published, read_published
+from polyclinic.engine.flower.policy import refused_settings
 
 # Flower refuses signatures that are 5 s from the future or 300 s old; Date leaves out a second.
 MOST_AHEAD, MOST_BEHIND = 4.0, 299.0
@@ -116,18 +113,32 @@ def _version(package: str) -> str:
 
 
 def _same_task(published: Published, tables: Tables) -> tuple[Finding, Task | None]:
+    """The coordinator's task, if what is known here by its name means the same."""
     text = f"{published.task}: {', '.join(published.classes)}"
-    advice = "install the same Polyclinic, and the packages that the study needs"
+    advice = "install the same Polyclinic, or agree with the coordinator on one task"
     try:
-        task: Task = tables.task[published.task]
-    except KeyError:
-        return Finding("task", f"{text}; it is not known here", advice), None
+        known: Task | None = tables.task[published.task]
+    except (KeyError, ValueError):  # nothing of it here, or code that is not allowed
+        known = None
+    try:
+        task = Task(**published.definition) if published.definition else known
     except ValueError as error:
-        return Finding("task", f"{text}; it {error}", "agree to it in [allow] of node.toml"), None
-    if task.classes != published.classes:
-        own = f"here its classes are {', '.join(task.classes)}"
-        return Finding("task", f"{text}; {own}", advice), None
-    return Finding("task", text), task
+        return Finding("task", f"{text}; its definition is wrong: {error}", advice), None
+    if task is None:
+        return Finding("task", f"{text}; it is not known here", advice), None
+    unlike = known.unlike(task) if known else []
+    if task.name != published.task or task.classes != published.classes:
+        unlike.append("its definition is of another task")
+    if unlike:
+        return Finding("task", f"{text}; here {'; '.join(unlike)}", advice), None
+    prepared = [
+        f"{key} {literal(value)}"
+        for key, value in task.settings.items()
+        if known and value is not None and value != known.settings.get(key)
+    ]
+    otherwise = f"; prepared otherwise than usual: {', '.join(prepared)}" if prepared else ""
+    own = "" if known else "; defined by the coordinator"
+    return Finding("task", f"{text}{own}{otherwise}"), task
 
 
 def _known(site: NodeFile, published: Published) -> Iterator[Finding]:
@@ -147,19 +158,13 @@ def _known(site: NodeFile, published: Published) -> Iterator[Finding]:
 def _agreed(site: NodeFile, published: Published) -> Finding:
     """That the study asks for nothing that the site's permissions would refuse."""
     allow = site.allow
-    refused = [
-        f"method {name}"
-        for name in published.methods
-        if not any(fnmatchcase(name, pattern) for pattern in allow.methods)
-    ]
+    refused = refused_settings(allow, published.methods, published.budgets)
     refused += [
-        f"code of the package {name}" for name in published.packages if name not in allow.packages
+        f"code of the package {name} is not allowed"
+        for name in published.packages
+        if name not in allow.packages
     ]
-    for name, asked in published.budgets.items():
-        allowed = getattr(allow, name.rpartition(".")[2])
-        if asked > allowed:
-            refused.append(f"{name} = {asked}, allowed are {allowed}")
     if refused:
-        text = f"the study {published.study} asks for what is not allowed: {'; '.join(refused)}"
+        text = f"the study {published.study} would be refused: {'; '.join(refused)}"
         return Finding("permissions", text, "agree to it in [allow] of node.toml, or do not start")
     return Finding("permissions", f"[allow] covers the study {published.study}")

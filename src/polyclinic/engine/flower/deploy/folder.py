@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import copyfile, rmtree
+from shutil import rmtree
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -94,7 +94,7 @@ def _certify(deployment: Deployment, host: str, authority: str, days: int) -> No
         raise ValueError(
             f"a certificate for {host} needs {deployment.authority.key}: bring it back"
         )
-    copyfile(deployment.authority.certificate, folder / "ca.crt")
+    write_atomic(folder / "ca.crt", deployment.authority.certificate.read_bytes())
 
 
 def _write_key(deployment: Deployment, name: str, public_keys: Path | None) -> None:
@@ -105,9 +105,9 @@ def _write_key(deployment: Deployment, name: str, public_keys: Path | None) -> N
     if sent and sent.exists():
         fingerprint(sent)  # refuses what is no key before anything relies on it
         rmtree(made_here, ignore_errors=True)
-        copyfile(sent, _inside(known.parent) / known.name)
+        write_atomic(known, sent.read_bytes())
     elif not known.exists():
-        copyfile(make_key(made_here / slug(name)), _inside(known.parent) / known.name)
+        write_atomic(known, make_key(made_here / slug(name)).read_bytes())
 
 
 def _write_coordinator(
@@ -150,7 +150,7 @@ def _write_site(study: Study, address: str, deployment: Deployment, name: str) -
         "has_key": (folder / "keys").exists(),
         "fingerprint": fingerprint(deployment.public_key(name)),
     }
-    copyfile(deployment.authority.certificate, _inside(folder / "certificates") / "ca.crt")
+    write_atomic(folder / "certificates" / "ca.crt", deployment.authority.certificate.read_bytes())
     for file in ("node.toml", "polyclinic-site.service"):
         write_atomic(folder / file, _filled(file, about))
     write_atomic(folder / "README.md", _filled("site.md", about))
@@ -168,11 +168,6 @@ def _filled(template: str, about: Mapping[str, Any]) -> str:
     environment.filters["toml"] = literal
     environment.filters["unit"] = lambda text: str(text).replace("%", "%%")
     return environment.get_template(template).render(about)
-
-
-def _inside(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _refuse_equal_folders(names: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +19,6 @@ from polyclinic.data.labels import check_labels
 from polyclinic.data.tasks import Task
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.deploy.certificates import read_certificate
-from polyclinic.engine.flower.deploy.finding import Finding
 from polyclinic.engine.flower.deploy.keys import fingerprint, is_private, public_half
 
 DAYS_LEFT = 14
@@ -26,10 +26,28 @@ MESSAGES_ON_DISK = 4  # two generations of private weights, and as much again wh
 SPARE_MEGABYTES = 1000
 
 
+@dataclass(frozen=True)
+class Finding:
+    """What was looked at and found; one with advice on what to do is an error."""
+
+    about: str
+    text: str
+    advice: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether training may begin as far as this goes."""
+        return not self.advice
+
+    def __str__(self) -> str:
+        mark, advice = ("✓", "") if self.good else ("✗", f"\n    → {self.advice}")
+        return f"{mark} {self.about}: {self.text}{advice}"
+
+
 def check_programs() -> Finding:
     """Python, Polyclinic and Flower."""
     try:
-        commands.spelling()
+        commands.refuse_untried()
     except ValueError as error:
         return Finding("versions", str(error), "pip install 'polyclinic[flower]'")
     installed = f"Polyclinic {version('polyclinic')}, Flower {version('flwr')}"

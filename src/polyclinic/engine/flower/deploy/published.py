@@ -1,15 +1,16 @@
 """What the coordinator tells every site before it trains: task, classes, versions, known keys."""
 
-from collections import Counter
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from polyclinic.config import Study
+from polyclinic.config.printing import plain
 from polyclinic.engine.flower.commands import release
-from polyclinic.engine.flower.policy import budgets
+from polyclinic.engine.flower.policy import budgets_of
 from polyclinic.runs import write_atomic
 
 ADDRESS = "/polyclinic/study.json"
@@ -24,6 +25,7 @@ class Published(BaseModel):
     study: str
     task: str
     classes: tuple[str, ...]
+    definition: dict[str, Any] | None = None  # the whole task, as in its file
     methods: tuple[str, ...]
     packages: dict[str, str] = {}  # whose code it needs beside Polyclinic, with versions
     budgets: dict[str, int]  # every setting called iterations or epochs
@@ -39,9 +41,10 @@ def facts_of(study: Study, fingerprints: Iterable[str]) -> Published:
         study=study.name,
         task=task.name,
         classes=task.classes,
+        definition=plain(task.settings),
         methods=tuple(dict.fromkeys(choice.name for choice in study.method)),
         packages=study.packages,
-        budgets=_budgets(study),
+        budgets=budgets_of(study),
         polyclinic=version("polyclinic"),
         flower=release(version("flwr")),
         keys=tuple(sorted(fingerprints)),
@@ -60,12 +63,3 @@ def read_published(text: bytes) -> Published:
         return Published.model_validate_json(text)
     except ValidationError:
         raise ValueError("the answer is not what a coordinator of Polyclinic publishes") from None
-
-
-def _budgets(study: Study) -> dict[str, int]:
-    """The largest of each, over all methods of the study."""
-    largest = Counter(dict(budgets({"training": dict(study.training)})))
-    for choice in study.method:
-        for piece in (choice, *choice.then):
-            largest |= Counter(dict(budgets({piece.name: piece.built})))
-    return dict(largest)

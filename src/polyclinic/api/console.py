@@ -1,0 +1,17 @@
+"""Where texts go: a console that takes nothing in a text for markup."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+
+def plain_console(**settings: Any) -> Console:
+    """A console that takes nothing in a text for markup: names and texts come from sites, too."""
+    return Console(**settings, markup=False, emoji=False, highlight=False, force_jupyter=False)
+
+
+CONSOLE = plain_console()
+if not CONSOLE.is_terminal:
+    CONSOLE.width = 160  # a file or a pipe has no edge to wrap at

@@ -1,0 +1,207 @@
+"""What a terminal, a notebook or a file shows of a study under way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+
+from polyclinic.api.console import CONSOLE
+from polyclinic.config import Study
+from polyclinic.engine.loop import Event, Notice, RoundDone
+from polyclinic.engine.run import Run, runs_of
+from polyclinic.engine.sites import Scored
+from polyclinic.engine.study import Watch
+from polyclinic.runs import RoundLine
+
+Show = Callable[[str], None]
+
+
+@contextmanager
+def watching(study: Study, root: Path, *, fresh: bool = False) -> Iterator[Watch]:
+    """A live bar for each run; a line for each in a notebook; else plain lines, one a round.
+
+    Across hospitals each site has a bar or lines of its own. With `fresh` all runs are still to do.
+    """
+    pace = _Pace(study, root, fresh=fresh)
+    show = _notebook()  # asked first: kernels of notebooks say that they are terminals
+    if show or not CONSOLE.is_terminal:
+        yield _Cell(pace, show) if show else _Lines(pace, CONSOLE.print)
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[news]}", markup=False),
+    )
+    with Progress(*columns, console=CONSOLE) as progress:
+        yield _Bars(pace, progress)
+
+
+class _Pace:
+    """Numbers that all displays show: loss, validation, speed and time left."""
+
+    def __init__(self, study: Study, root: Path, *, fresh: bool) -> None:
+        self.apart = study.engine.name == "flower"
+        self.rounds = study.federation.rounds + 1
+        self.left = {
+            run.folder.path: self.rounds - (0 if fresh else _done(run, self.rounds))
+            for run in runs_of(study, root)
+        }
+        self.started = time.monotonic()
+        self.rounds_done = 0
+        self.validation = ""
+        self.run: Run | None = None
+        self.lines: list[RoundLine] = []
+
+    def opening(self, run: Run) -> Iterator[str]:
+        """A line about the weights that a run which is new here starts from, if from a file."""
+        if run is not self.run and run.study.network.pretrained is not None:
+            yield f"starts from {run.folder.about().pretrained}"
+
+    def take(self, run: Run, event: Event) -> None:
+        if run is not self.run:
+            self.run, self.validation = run, ""
+        if isinstance(event, RoundLine):
+            self.lines.append(event)
+        elif isinstance(event, RoundDone) and event.round > 0:
+            self.rounds_done += 1
+            self.left[run.folder.path] = self.rounds - event.round
+            if event.validation is not None:
+                self.validation = f"  validation Dice {event.validation:.3f}"
+
+    def news(self, round_number: int) -> str:
+        seconds = sum(line.seconds for line in self.lines)
+        images = sum(line.images for line in self.lines)
+        losses = [line.loss for line in self.lines if line.loss == line.loss]
+        loss = f"  loss {sum(losses) / len(losses):.3f}" if losses else ""
+        speed = f"  {images / seconds:.0f} images/s" if images else ""
+        where = (
+            f"round {round_number}/{self.rounds - 1}" if round_number < self.rounds else "closing"
+        )
+        return f"{where}{loss}{self.validation}{speed}{self._time_left()}"
+
+    def _time_left(self) -> str:
+        if not self.rounds_done:
+            return ""
+        pace = (time.monotonic() - self.started) / self.rounds_done
+        minutes, seconds = divmod(round(pace * sum(self.left.values())), 60)
+        return f"  {minutes}:{seconds:02d} left"
+
+
+class _Lines:
+    def __init__(self, pace: _Pace, say: Show) -> None:
+        self.pace = pace
+        self.say = say
+
+    def __call__(self, run: Run, event: Event) -> None:
+        name = _name(run)
+        for line in (*self.pace.opening(run), *_remarks(event)):
+            self.say(f"{name}  {line}")
+        if self.pace.apart and isinstance(event, RoundLine) and not event.missed:
+            self.say(f"{name}  {event.site}: {_work(event)}")
+        self.pace.take(run, event)
+        if isinstance(event, RoundDone) and event.round > 0:
+            self.say(f"{name}  {self.pace.news(event.round)}")
+            self.pace.lines.clear()
+
+
+class _Cell:
+    """One text under a notebook's cell: what is to be remarked, and a line for each run."""
+
+    def __init__(self, pace: _Pace, show: Show) -> None:
+        self.pace = pace
+        self.show = show
+        self.remarks: list[str] = []
+        self.news: dict[str, str] = {}
+
+    def __call__(self, run: Run, event: Event) -> None:
+        name = _name(run)
+        told = (*self.pace.opening(run), *_remarks(event))
+        self.remarks += [f"{name}  {line}" for line in told]
+        self.pace.take(run, event)
+        if isinstance(event, RoundDone) and event.round > 0:
+            self.news[name] = self.pace.news(event.round)
+            self.pace.lines.clear()
+        if told or isinstance(event, RoundDone):
+            runs = (f"{name}  {news}" for name, news in self.news.items())
+            self.show("\n".join((*self.remarks, *runs)))
+
+
+class _Bars:
+    def __init__(self, pace: _Pace, progress: Progress) -> None:
+        self.pace = pace
+        self.progress = progress
+        self.bars: dict[str, TaskID] = {}
+
+    def __call__(self, run: Run, event: Event) -> None:
+        name = _name(run)
+        if name not in self.bars:
+            self.bars[name] = self.progress.add_task(name, total=self.pace.rounds, news="")
+        for line in (*self.pace.opening(run), *_remarks(event)):
+            self.progress.console.print(f"{name}  {line}")
+        if isinstance(event, Notice):
+            return
+        self.pace.take(run, event)
+        done = event.round if isinstance(event, RoundDone) else None
+        if isinstance(event, Scored) and event.split == "test":
+            news = f"scored {event.site}{self.pace.validation}"
+        else:
+            site = "" if isinstance(event, RoundDone) else event.site
+            news = f"{self.pace.news(event.round)}  {site}"
+        self.progress.update(self.bars[name], completed=done, news=news)
+        if isinstance(event, RoundDone):
+            self.pace.lines.clear()
+        elif self.pace.apart:
+            self._show_site(event)
+
+    def _show_site(self, event: RoundLine | Scored) -> None:
+        name = f"  {event.site}"
+        if name not in self.bars:
+            self.bars[name] = self.progress.add_task(name, total=self.pace.rounds, news="")
+        news = f"scored ({event.split})" if isinstance(event, Scored) else _work(event)
+        bar = self.bars[name]
+        self.progress.update(bar, completed=event.round, news=event.missed or news)
+
+
+def _notebook() -> Show | None:
+    """A function that replaces the text under the cell that is running; None outside notebooks."""
+    try:
+        from IPython import get_ipython
+        from IPython.display import DisplayHandle
+    except ImportError:
+        return None
+    if not hasattr(get_ipython(), "kernel"):
+        return None
+    handle = DisplayHandle()
+    handle.display({"text/plain": ""}, raw=True)
+    return lambda text: handle.update({"text/plain": text}, raw=True)
+
+
+def _done(run: Run, rounds: int) -> int:
+    """How many rounds of a run are done and need not be done again."""
+    if run.folder.finished:
+        return rounds
+    return max((line.round for line in run.folder.rounds()), default=0)
+
+
+def _name(run: Run) -> str:
+    return f"{run.choice.title} seed {run.seed}"
+
+
+def _work(line: RoundLine) -> str:
+    """What a site did, in a few words."""
+    loss = f"  loss {line.loss:.3f}" if line.loss == line.loss else ""
+    sent = f"{line.up / 1e6:.2f} MB sent"
+    return f"round {line.round}, {line.stage}{loss}  {line.seconds:.1f} s  {sent}"
+
+
+def _remarks(event: Event) -> Iterator[str]:
+    """A line about the run, or about a site that was left out, where the event tells of one."""
+    if isinstance(event, Notice):
+        yield f"warning: {event.text}"
+    elif not isinstance(event, RoundDone) and event.missed:
+        yield f"round {event.round}: {event.site} is left out: {event.missed}"

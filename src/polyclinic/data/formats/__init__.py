@@ -1,0 +1,1 @@
+"""Volumes out of NIfTI and DICOM files, their geometry included; nothing here needs torch."""

@@ -1,0 +1,73 @@
+"""Volumes out of whatever a path holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from polyclinic.data.errors import UnreadableError
+from polyclinic.data.formats.dicom import read_instances
+from polyclinic.data.formats.instances import Instance, is_dicom, read_instance, volumes_of
+from polyclinic.data.formats.limits import MAX_FILES
+from polyclinic.data.formats.nifti import is_nifti, read_nifti
+from polyclinic.data.formats.volume import Axis, Volume
+
+Left = tuple[Path, str]  # a file, and why it is no part of a volume
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The files of one volume, not read yet; `instances` are those of DICOM."""
+
+    files: tuple[Path, ...]
+    instances: tuple[Instance, ...] = ()
+
+    def read(self, axis: Axis = "acquired", *, stored_window: bool = False) -> Volume:
+        """The volume, its slices along `axis`."""
+        if self.instances:
+            return read_instances(self.instances, axis, stored_window)
+        return read_nifti(self.files[0], axis)
+
+
+def is_volume(path: Path) -> bool:
+    """Whether it is a file that this package reads."""
+    return is_nifti(path) or is_dicom(path)
+
+
+def stacks_in(path: Path) -> tuple[list[Stack], list[Left]]:
+    """The volumes of a file, or of all files below a folder, and what belongs to none of them.
+
+    Segmentations are left out: they say what images show.
+    """
+    files = files_below(path) if path.is_dir() else [path]
+    stacks = [Stack((file,)) for file in files if is_nifti(file)]
+    instances, left = read_instances_of([file for file in files if not is_nifti(file)])
+    left += [(each.file, "is a segmentation, no image") for each in instances if each.segmentation]
+    groups = volumes_of([each for each in instances if not each.segmentation])
+    stacks += [Stack(tuple(each.file for each in group), group) for group in groups]
+    return stacks, left
+
+
+def read_instances_of(files: Sequence[Path]) -> tuple[list[Instance], list[Left]]:
+    """The DICOM files among these by their headers, and why others are left out."""
+    instances, left = [], []
+    for file in files:
+        try:
+            if not is_dicom(file):
+                raise UnreadableError("is neither NIfTI nor DICOM")
+            instances.append(read_instance(file))
+        except UnreadableError as error:
+            left.append((file, str(error)))
+    return instances, left
+
+
+def files_below(folder: Path) -> list[Path]:
+    """All files at any depth by name, hidden ones left out; too many raise."""
+    files: list[Path] = []
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if hidden or path.is_dir() or path.name == "Thumbs.db":
+            continue
+        files.append(path)
+        if len(files) > MAX_FILES:
+            raise UnreadableError(f"holds more than {MAX_FILES:,} files")
+    return files

@@ -1,0 +1,67 @@
+"""Resizing as two matrix products, which an exported model can do just as well.
+
+A pixel of the result is a weighted mean of the pixels below a triangle around its centre, as wide
+as one pixel of the result (antialiased) and never narrower than one of the original (bilinear).
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from polyclinic.masks import Mask
+
+Array = NDArray[Any]
+Size = tuple[int, int]  # rows and columns
+BAND = 16  # rows computed together
+
+
+@lru_cache(maxsize=64)
+def triangle_weights(length: int, new: int) -> Array:
+    """New×length float32: what each of `length` pixels counts in each of the `new` ones."""
+    scale = length / new
+    centres = (np.arange(new) + 0.5) * scale
+    distances = np.abs(np.arange(length) + 0.5 - centres[:, None]) / max(1.0, scale)
+    weights = np.clip(1 - distances, 0, None)
+    return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def resized_image(image: Array, size: Size) -> Array:
+    """C×H×W of this size, the very same array where it has it already.
+
+    Floats stay float32; of 8 bits every value is rounded to the nearest, halves to the even one.
+    """
+    if image.shape[1:] == size:
+        return image
+    pixels = _with_rows(image, size[0])
+    pixels = _with_rows(pixels.transpose(0, 2, 1), size[1]).transpose(0, 2, 1)
+    if image.dtype == np.uint8:
+        return np.ascontiguousarray(np.rint(pixels), dtype=np.uint8)
+    return np.ascontiguousarray(pixels, dtype=np.float32)
+
+
+def resized_mask(mask: Mask, size: Size) -> Mask:
+    """H×W of this size, each pixel the nearest one's class."""
+    if mask.shape == size:
+        return mask
+    rows, columns = (
+        (2 * np.arange(new) + 1) * length // (2 * new)  # whole numbers know no ties
+        for length, new in zip(mask.shape, size, strict=True)
+    )
+    return np.ascontiguousarray(mask[np.ix_(rows, columns)])
+
+
+def _with_rows(image: Array, new: int) -> Array:
+    """C×new×W floats of C×H×W: weights times pixels."""
+    if image.shape[1] == new:
+        return image
+    weights = triangle_weights(image.shape[1], new)
+    resized = np.empty((image.shape[0], new, image.shape[2]), dtype=np.float32)
+    # In bands, because nearly all weights of a band are zero.
+    for first in range(0, new, BAND):
+        rows = weights[first : first + BAND]
+        counted = np.flatnonzero(rows.any(axis=0))
+        near = slice(counted[0], counted[-1] + 1)
+        resized[:, first : first + BAND] = rows[:, near] @ image[:, near].astype(np.float32)
+    return resized

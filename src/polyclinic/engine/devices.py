@@ -1,0 +1,57 @@
+"""The device and the threads that a process of this machine works with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from polyclinic.config.mistakes import Mistake
+from polyclinic.config.printing import literal
+from polyclinic.runs import RunError
+
+
+def device_of(name: str, setting: str = "engine.device") -> torch.device:
+    """The device that a setting means on this machine; an error says which ones there are."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    there = list(_present())
+    if name not in there:
+        shown = ("auto", *there)
+        raise RunError(str(Mistake(setting, _reason(name), literal(name), shown)))
+    return torch.device(name)
+
+
+def threads_of(
+    told: int,
+    workers: int = 1,
+    *,
+    cores: int | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> int:
+    """Threads of each of so many processes: as told, else OMP_NUM_THREADS, else all cores shared.
+
+    What OpenMP itself would ignore in that variable is ignored.
+    """
+    first = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    wanted = int(first) if first.isdecimal() else 0
+    return told or wanted or max(1, (cores or os.cpu_count() or 1) // workers)
+
+
+def _present() -> Iterator[str]:
+    """The devices of this machine that torch can use."""
+    yield "cpu"
+    for name in ("cuda", "xpu"):
+        kind = getattr(torch, name)
+        if kind.is_available():
+            yield name
+            yield from (f"{name}:{number}" for number in range(kind.device_count()))
+    if torch.backends.mps.is_available():
+        yield "mps"
+
+
+def _reason(name: str) -> str:
+    if name.startswith("cuda") and torch.version.cuda is None:
+        return f"torch {torch.__version__} was built without CUDA (docs/install.md has the cure)"
+    return "this machine has no such device that torch could use"

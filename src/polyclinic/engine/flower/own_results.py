@@ -1,0 +1,26 @@
+"""What a site keeps of a run for itself: a run folder like any other, with its own scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from polyclinic.config import to_toml
+from polyclinic.engine.run import Run
+from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.study import about
+from polyclinic.evaluation.scoring import ScoreRow
+from polyclinic.runs import Finished, Score
+
+
+def keep_results(
+    run: Run, runner: SiteRunner, site: str, number: int, rows: Iterable[ScoreRow]
+) -> None:
+    """Write the settings, what was run, the site's test scores and the end of the run."""
+    folder = run.folder
+    folder.write_atomic("study.toml", to_toml(run.study))
+    folder.write_about(about(run, runner, torch.get_num_threads()))
+    folder.forget_after(number)
+    folder.append_scores(Score(number, "test", site, *row) for row in rows)
+    folder.finish(Finished(chosen_round=number, seconds=0.0))

@@ -1,0 +1,1 @@
+"""Trained models out of run folders: graphs, packages, bundles; needs torch, onnx, onnxscript."""

@@ -1,0 +1,182 @@
+"""A package out of trained models: their graph, their weights, and what there is to say of them."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import numpy as np
+import onnx
+from safetensors.torch import save
+
+from polyclinic.data.cases import SiteData
+from polyclinic.data.pictures import COLOURS
+from polyclinic.data.tasks import Task
+from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.evaluation.intervals import bootstrap_interval
+from polyclinic.exporting.choosing import SERVER, Origin
+from polyclinic.exporting.graph import core_of, whole_graph
+from polyclinic.exporting.judging import known_cases, look_at, usual
+from polyclinic.exporting.trained import cases_of, in_use, same_everywhere
+from polyclinic.networks.parts import parameters
+from polyclinic.predict.card import card_page, card_text
+from polyclinic.predict.facts import Member, PackageFacts, QualityFacts, ScoreFacts, SiteFacts
+from polyclinic.predict.package import CARD, GRAPH, PAGE, Package
+from polyclinic.runs import RunError, Score
+
+PACKAGES = ("polyclinic", "torch", "onnx", "numpy")
+KEPT_SETTINGS = ("task", "network", "method", "training", "federation")  # none names a folder
+
+
+def packaged(origins: Sequence[Origin], *, title: str | None = None) -> Package:
+    """One package of one model or, of several, of the ensemble that they are."""
+    task = _same_task(origins)
+    data = _cases(origins)
+    known = known_cases([*data.values()])
+    cores, looks, weights, members = [], [], {}, []
+    for number, origin in enumerate(origins):
+        with in_use(origin) as (method, site):
+            cores.append(core_of(method, site))
+            weights[_weights_name(number, origins)] = save(
+                {name: tensor.detach().cpu().contiguous() for name, tensor in site.weights.items()}
+            )
+            count = sum(site.weights[name].numel() for name in parameters(site.net))
+            members.append(_member(origin, count))
+            if known is not None and len(known.cases):
+                looks.append(look_at(method, site, known.cases))
+    judged = usual(task, known, looks) if known is not None and looks else None
+    facts = _facts(origins, task, data, tuple(members), judged, title)
+    contents = {GRAPH: whole_graph(task, cores).SerializeToString(), **weights}
+    cards = {CARD: card_text(facts).encode(), PAGE: card_page(facts).encode()}
+    return Package(facts, {**contents, **cards})
+
+
+def _weights_name(number: int, origins: Sequence[Origin]) -> str:
+    return f"weights-{number + 1}.safetensors" if len(origins) > 1 else "weights.safetensors"
+
+
+def _same_task(origins: Sequence[Origin]) -> Task:
+    tasks = {origin.run.study.task.built: None for origin in origins}
+    first = next(iter(tasks))
+    if any(task != first for task in tasks):
+        told = ", ".join(f"{task.name} at {task.resolution}²" for task in tasks)
+        raise RunError(f"an ensemble has one task; these models have several: {told}")
+    return first
+
+
+def _cases(origins: Sequence[Origin]) -> dict[str, SiteData]:
+    """The cases of all sites whose models these are, each site once."""
+    found: dict[str, SiteData] = {}
+    for origin in origins:
+        if origin.owner == SERVER or origin.owner not in found:
+            found |= {site.name: site for site in cases_of(origin)}
+    return found
+
+
+def _member(origin: Origin, count: int) -> Member:
+    folder = origin.run.folder
+    end = folder.end()
+    assert end is not None, "the run is finished"
+    return Member(
+        study=origin.run.study.name,
+        study_hash=hashlib.sha256(folder.settings_text().encode()).hexdigest(),
+        method=origin.run.choice.title,
+        network=origin.run.study.network.name,
+        seed=origin.run.seed,
+        round=end.chosen_round,
+        site=origin.owner,
+        parameters=count,
+    )
+
+
+def _facts(
+    origins: Sequence[Origin],
+    task: Task,
+    data: Mapping[str, SiteData],
+    members: tuple[Member, ...],
+    judged: QualityFacts | None,
+    title: str | None,
+) -> PackageFacts:
+    about = origins[0].run.folder.about()
+    node = origins[0].node
+    ledger = Ledger(node.state / "ledger.jsonl") if node is not None else None
+    settings = tomllib.loads(origins[0].run.folder.settings_text())
+    return PackageFacts(
+        title=title or _title(members, task),
+        task=task,
+        colours={
+            name: "#{:02x}{:02x}{:02x}".format(*COLOURS[number % len(COLOURS)])
+            for number, name in enumerate(task.classes[1:])
+        },
+        spacing=_spacing(data.values()),
+        members=members,
+        sites=tuple(
+            SiteFacts(name=s.name, labels=s.kind, train=s.train, val=s.val, test=s.test)
+            for s in about.sites
+        ),
+        scores=tuple(_scores(origins, data)),
+        quality=judged,
+        ledger=ledger.head() if ledger and ledger.path.exists() else None,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={**{name: version(name) for name in PACKAGES}, **origins[0].run.study.packages},
+        settings={name: settings[name] for name in KEPT_SETTINGS if name in settings},
+    )
+
+
+def _title(members: Sequence[Member], task: Task) -> str:
+    first = members[0]
+    if len(members) > 1:
+        return f"{task.name}: ensemble of {len(members)} models"
+    whose = "the server's model" if first.site == SERVER else f"model of {first.site}"
+    return f"{task.name}: {whose}, {first.method}"
+
+
+def _spacing(data: Iterable[SiteData]) -> tuple[float, float] | None:
+    """The middle size of a pixel in the task's square; None where no site says one."""
+    sizes = [site.train.spacing.numpy() for site in data if len(site.train)]
+    if not sizes or all((each == 1).all() for each in sizes):
+        return None
+    rows, columns = np.median(np.concatenate(sizes), axis=0)
+    return float(rows), float(columns)
+
+
+def _scores(origins: Sequence[Origin], data: Mapping[str, SiteData]) -> Iterable[ScoreFacts]:
+    """The test scores of the run, site by site; an ensemble as such has none."""
+    origin = origins[0]
+    if len(origins) > 1 or (origin.owner == SERVER and not same_everywhere(origin)):
+        return
+    folder = origin.run.folder
+    metrics = folder.about().metrics
+    groups: dict[tuple[str, str, str], list[Score]] = defaultdict(list)
+    for row in folder.scores("test"):
+        groups[row.site, row.region, row.metric].append(row)
+    for (site, region, metric), rows in groups.items():
+        known = data.get(site)
+        patients = dict(zip(known.test.names, known.test.patients, strict=True)) if known else {}
+        drawn = [patients.get(row.case, row.case) for row in rows]
+        values = [row.value for row in rows]
+        low, high = bootstrap_interval(values, drawn)
+        better = metrics[metric].better
+        yield ScoreFacts(
+            site=site,
+            region=region,
+            metric=metric,
+            title=metrics[metric].title,
+            unit=metrics[metric].unit,
+            better=better,
+            mean=float(np.mean(values)),
+            low=low,
+            high=high,
+            worst_tenth=float(np.quantile(values, 0.1 if better == "higher" else 0.9)),
+            cases=len(rows),
+            patients=len(set(drawn)),
+        )
+
+
+def bare_graph(package: Package) -> onnx.ModelProto:
+    """The graph of a package by itself."""
+    return onnx.load_from_string(package.contents[GRAPH])

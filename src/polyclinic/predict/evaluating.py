@@ -1,0 +1,200 @@
+"""Packages on labelled cases: every metric of every case, means with intervals, differences."""
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from polyclinic.data.pictures import Picture, compared
+from polyclinic.data.preparing import geometry_of
+from polyclinic.data.tasks import Task
+from polyclinic.evaluation import METRICS, Metric
+from polyclinic.evaluation.intervals import bootstrap_interval
+from polyclinic.evaluation.scoring import all_metrics, union
+from polyclinic.masks import Mask
+from polyclinic.predict.facts import ScoreFacts
+from polyclinic.predict.labelled import LabelledCase, labelled_site
+from polyclinic.predict.model import Model
+from polyclinic.predict.package import PackageError
+
+PICTURES = 6  # of each model: its worst cases
+
+
+class CaseScore(NamedTuple):
+    """One metric of one region of one case by one model; the doubt is that of the note."""
+
+    model: str
+    site: str
+    case: str
+    patient: str
+    region: str
+    metric: str
+    value: float
+    doubt: float
+
+
+class Worst(NamedTuple):
+    """One of a model's worst cases by the first metric, with its true and predicted contours."""
+
+    site: str
+    case: str
+    metric: str
+    value: float
+    doubt: float
+    picture: Picture
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What came of it: all scores, and each model's worst cases as pictures."""
+
+    models: tuple[str, ...]
+    sites: tuple[str, ...]
+    metrics: Mapping[str, Metric]
+    scores: tuple[CaseScore, ...]
+    worst: Mapping[str, tuple[Worst, ...]]
+
+    def summary(self) -> list[tuple[str, ScoreFacts]]:
+        """Each model's mean at each site of each region and metric, with its interval."""
+        groups: dict[tuple[str, str, str, str], list[CaseScore]] = defaultdict(list)
+        for row in self.scores:
+            groups[row.model, row.site, row.region, row.metric].append(row)
+        return [
+            (model, self._facts(site, region, metric, rows))
+            for (model, site, region, metric), rows in groups.items()
+        ]
+
+    def matrix(self, metric: str) -> list[list[float]]:
+        """The mean of a metric over cases and regions: a row for each model, a column a site."""
+        return [
+            [float(np.mean(self._values(model, site, metric))) for site in self.sites]
+            for model in self.models
+        ]
+
+    def difference(self, model: str, site: str, metric: str) -> tuple[float, float, float]:
+        """How much a model's mean is above the first model's, on the same cases: with interval."""
+        patients = [r.patient for r in self._rows(self.models[0], site, metric)]
+        first = np.array(self._values(self.models[0], site, metric))
+        apart = np.array(self._values(model, site, metric)) - first
+        return float(apart.mean()), *bootstrap_interval(apart.tolist(), patients)
+
+    def to_csv(self) -> str:
+        """All scores as a table."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([CaseScore._fields, *self.scores])
+        return text.getvalue()
+
+    def _rows(self, model: str, site: str, metric: str) -> list[CaseScore]:
+        wanted = (model, site, metric)
+        return [row for row in self.scores if (row.model, row.site, row.metric) == wanted]
+
+    def _values(self, model: str, site: str, metric: str) -> list[float]:
+        return [row.value for row in self._rows(model, site, metric)]
+
+    def _facts(self, site: str, region: str, metric: str, rows: Sequence[CaseScore]) -> ScoreFacts:
+        about = self.metrics[metric]
+        values, patients = [row.value for row in rows], [row.patient for row in rows]
+        low, high = bootstrap_interval(values, patients)
+        return ScoreFacts(
+            site=site,
+            region=region,
+            metric=metric,
+            title=about.title,
+            unit=about.unit,
+            better=about.better,
+            mean=float(np.mean(values)),
+            low=low,
+            high=high,
+            worst_tenth=float(np.quantile(values, 0.1 if about.better == "higher" else 0.9)),
+            cases=len(rows),
+            patients=len(set(patients)),
+        )
+
+
+def evaluate(
+    models: Mapping[str, Model],
+    folders: Sequence[Path],
+    *,
+    metrics: Sequence[str] = tuple(METRICS),
+    split: str | None = None,
+    in_square: bool = False,
+    on_case: Callable[[str], None] = lambda _: None,
+) -> Evaluation:
+    """Score packages of one task on the same labelled cases of one or several sites.
+
+    Masks are compared in the size of the files or, `in_square`, in the task's square as runs do.
+    """
+    task = same_task(models)
+    sites = [labelled_site(folder, task, split) for folder in folders]
+    scores: list[CaseScore] = []
+    worst: dict[str, list[Worst]] = {name: [] for name in models}
+    for site in sites:
+        for case in site.cases(task):
+            for name, model in models.items():
+                found = model.look(case.image)
+                predicted, true, sizes = _sized(model, case, found.classes, in_square)
+                row = CaseScore(
+                    name, site.name, case.name, case.patient, "", "", 0, found.note.doubt
+                )
+                rows = [
+                    row._replace(region=region, metric=metric, value=value)
+                    for region, classes in task.regions.items()
+                    for metric, value in all_metrics(
+                        union(predicted, classes), union(true, classes), sizes, metrics
+                    ).items()
+                ]
+                scores += rows
+                keep_worst(worst[name], rows, lambda f=found, c=case: _picture(c, f.classes, task))
+            on_case(case.name)
+    known = {name: METRICS[name] for name in metrics}
+    kept = {name: tuple(found) for name, found in worst.items()}
+    names = tuple(site.name for site in sites)
+    return Evaluation(tuple(models), names, known, tuple(scores), kept)
+
+
+def same_task(models: Mapping[str, Model]) -> Task:
+    """The task of all models; a PackageError where they have several."""
+    first, *others = models.values()
+    for name, model in models.items():
+        if (model.task.name, model.task.classes) != (first.task.name, first.task.classes):
+            raise PackageError(
+                f"{name} is a model for the task {model.task.name}, the first one for "
+                f"{first.task.name}: only models of one task can be compared"
+            )
+    return first.task
+
+
+def keep_worst(worst: list[Worst], rows: Sequence[CaseScore], draw: Callable[[], Picture]) -> None:
+    """Keep the picture of a case if it is among the worst by the mean of the first metric."""
+    first = [row for row in rows if row.metric == rows[0].metric]
+    mean = float(np.mean([row.value for row in first]))
+    sign = 1 if METRICS[rows[0].metric].better == "higher" else -1
+    place = sum(sign * each.value <= sign * mean for each in worst)
+    if place < PICTURES:
+        about = rows[0]
+        worst.insert(place, Worst(about.site, about.case, about.metric, mean, about.doubt, draw()))
+        del worst[PICTURES:]
+
+
+def _sized(
+    model: Model, case: LabelledCase, classes: Mask, in_square: bool
+) -> tuple[Mask, Mask, tuple[float, float]]:
+    """The predicted and the true mask in one size, and the size of its pixels."""
+    if not in_square:
+        return classes, case.mask, case.spacing
+    geometry = geometry_of(case.image, model.task)
+    rows, columns = geometry.pixel
+    true = geometry.mask_there(case.mask, 0)
+    predicted, _ = model.square(case.image)
+    return predicted, true, (case.spacing[0] * rows, case.spacing[1] * columns)
+
+
+def _picture(case: LabelledCase, predicted: Mask, task: Task) -> Picture:
+    return compared(
+        case.image[:3] if len(case.image) > 2 else case.image[:1], case.mask, predicted, task
+    )

@@ -1,0 +1,66 @@
+"""The labelled cases of a site's folder, one after another."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from polyclinic.data.case_reading import read_content
+from polyclinic.data.errors import DataError
+from polyclinic.data.folder import CaseFiles, SiteFolder, read_site
+from polyclinic.data.readers import Array
+from polyclinic.data.tasks import Task
+from polyclinic.masks import Mask
+
+
+@dataclass(frozen=True)
+class LabelledCase:
+    """An image as read with its full mask."""
+
+    name: str
+    patient: str
+    image: Array  # C×H×W
+    mask: Mask  # H×W
+    spacing: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class LabelledSite:
+    """A site's folder and which of its cases are meant."""
+
+    folder: SiteFolder
+    chosen: tuple[CaseFiles, ...]
+    split: str  # test, …, or all
+
+    @property
+    def name(self) -> str:
+        """What the site is called."""
+        return self.folder.name
+
+    def cases(self, task: Task) -> Iterator[LabelledCase]:
+        """The cases, read one at a time; a DataError names a file that cannot be used."""
+        for files in self.chosen:
+            content = read_content(files, task, ())
+            if content.mistakes or content.image is None or content.mask is None:
+                file, text = (content.mistakes or [(files.image, "has no mask")])[0]
+                place = file.relative_to(self.folder.folder)
+                raise DataError([f"site {self.name}, {place}: {text}"])
+            spacing = self.folder.toml.spacing or (1.0, 1.0)
+            yield LabelledCase(files.name, files.patient, content.image, content.mask, spacing)
+
+
+def labelled_site(folder: Path, task: Task, split: str | None = None) -> LabelledSite:
+    """The cases with masks of one split; by default the test cases where the folder says so."""
+    site = read_site(folder)
+    mistakes = list(site.mistakes)
+    if site.toml.task not in (None, task.name):
+        mistakes.append(
+            f"site {site.name}: is for the task {site.toml.task}, the model for {task.name}"
+        )
+    if mistakes:
+        raise DataError(mistakes)
+    given = any(case.split for case in site.cases)
+    meant = split or ("test" if given else "all")
+    chosen = [case for case in site.cases if case.mask is not None and meant in ("all", case.split)]
+    if not chosen:
+        raise DataError([f"site {site.name}: no case with a mask is in the split {meant}"])
+    return LabelledSite(site, tuple(chosen), meant)

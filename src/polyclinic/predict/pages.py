@@ -1,0 +1,41 @@
+"""Pages that need nothing beside themselves, out of this folder's templates."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from polyclinic.predict.facts import ScoreFacts
+
+
+def rendered(template: str, **facts: Any) -> str:
+    """A template with these facts; what stands in them is escaped on pages."""
+    return _environment().get_template(template).render(facts)
+
+
+def streamed(template: str, **facts: Any) -> Iterator[str]:
+    """The same piece by piece, so that a long page never stands in memory."""
+    return iter(_environment().get_template(template).generate(facts))
+
+
+def number(value: float, unit: str) -> str:
+    """A metric's value as tables print it: shares in per cent, all else with two digits."""
+    return f"{value:.2f}" if unit else f"{100 * value:.1f}"
+
+
+def score(facts: ScoreFacts) -> str:
+    """A mean with its interval: `87.2 (85.0–89.1)`."""
+    mean, low, high = (number(each, facts.unit) for each in (facts.mean, facts.low, facts.high))
+    return f"{mean} ({low}–{high})"
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("polyclinic.predict"),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(score=score, number=number)
+    return environment

@@ -1,0 +1,143 @@
+"""A model out of a run predicts what the run scored, bit for bit."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.numpy import load as load_weights
+
+from polyclinic.catalog import BUILT_IN
+from polyclinic.data.cases import with_masks
+from polyclinic.engine.run import assignment_of
+from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.states import SiteState
+from polyclinic.exporting.choosing import origins
+from polyclinic.exporting.packaging import packaged
+from polyclinic.exporting.trained import cases_of
+from polyclinic.methods import METHODS
+from polyclinic.predict import load
+from polyclinic.runs import RunError
+from tests.federations import NEEDS
+
+LEARNING = (
+    "training.iterations=60",
+    "training.learning_rate=0.02",
+    "federation.rounds=1",
+    "network.width=4",
+    "data.size=0.2",  # of what is read again; the runs of tests have no more
+)
+
+
+def as_in_the_run(done, data):
+    """The classes that the run predicted for a site's test cases when it was scored."""
+    run, name = done.run, data.name
+    runner = SiteRunner(assignment_of(run, run.folder.about().sites), torch.device("cpu"))
+    info = next(each for each in runner.assignment.sites if each.name == name)
+    state = SiteState(done.site(name), done.memory(name))
+    rows, cases, predicted = runner.score(info, data, "test", ["dice"], None, state, 2)
+    written = [row for row in done.folder.scores("test") if row[2] == name and row[5] == "dice"]
+    assert {row.case: row.value for row in written} == {row.case: row.value for row in rows}
+    return cases, predicted
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    from tests.federations import Federation
+
+    small = Federation(tmp_path_factory.mktemp("trained"), sites=2)
+    return small.run("fedbn", *LEARNING, 'evaluation.metrics=["dice","hd95"]')
+
+
+@pytest.fixture(scope="module")
+def package(trained):
+    return packaged(origins([trained.folder.path], BUILT_IN, sites=["fjord"]))
+
+
+def test_masks_are_those_that_the_run_scored(trained, package, tmp_path):
+    package.write(tmp_path / "fjord.polyclinic")
+    model = load(tmp_path / "fjord.polyclinic", threads=1)
+    (origin,) = origins([trained.folder.path], BUILT_IN, sites=["fjord"])
+    (data,) = cases_of(origin)
+    cases, expected = as_in_the_run(trained, data)
+    for image, mask in zip(with_masks(cases).images.numpy(), expected, strict=True):
+        Image.fromarray(image[0]).save(tmp_path / "image.png")
+        assert (model.predict(tmp_path / "image.png") == mask).all()
+    assert expected.any(), "masks without an object show nothing"
+
+
+def test_a_package_tells_where_it_comes_from(trained, package):
+    facts = package.facts
+    (member,) = facts.members
+    text = (trained.folder.path / "study.toml").read_bytes()
+    assert member.study_hash == hashlib.sha256(text).hexdigest()
+    assert (member.site, member.method, member.seed) == ("fjord", "FedBN", 0)
+    assert [site.name for site in facts.sites] == ["fjord", "grove"]
+    scores = {(score.site, score.metric): score for score in facts.scores}
+    assert set(scores) == {(s, m) for s in ("fjord", "grove") for m in ("dice", "hd95")}
+    values = [r.value for r in trained.folder.scores("test") if r[2] == "fjord" and r[5] == "dice"]
+    assert scores["fjord", "dice"].mean == pytest.approx(np.mean(values))
+    assert scores["fjord", "dice"].low <= np.mean(values) <= scores["fjord", "dice"].high
+    assert facts.quality.split == "val"
+    assert np.isclose(sum(facts.quality.histogram), 1)
+    assert set(facts.quality.limits) == {"size", "image", "flips"}
+
+
+def test_no_folder_of_this_machine_and_no_case_is_in_a_package(trained, package):
+    cases = {row.case for row in trained.folder.scores()}
+    for name, content in package.contents.items():
+        for secret in (str(trained.folder.path.parents[3]), "site-packages", "wt/", *cases):
+            assert secret.encode() not in content, name
+    told = package.facts.model_dump_json()
+    assert str(trained.folder.path.parents[3]) not in told
+    assert "data" not in json.loads(told)["settings"]
+
+
+def test_the_weights_are_the_sites(trained, package):
+    weights = load_weights(package.contents["weights.safetensors"])
+    expected = trained.site("fjord")
+    assert weights.keys() == expected.keys()
+    assert all((weights[name] == expected[name].numpy()).all() for name in weights)
+
+
+def test_a_model_that_is_not_there_is_named_with_those_that_are(trained):
+    with pytest.raises(RunError, match='no model of "fjort" .*fjord, grove, server.*fjord'):
+        origins([trained.folder.path], BUILT_IN, sites=["fjort"])
+
+
+@pytest.mark.slow
+def test_an_ensemble_averages_its_members(trained, tmp_path):
+    found = origins([trained.folder.path], BUILT_IN)
+    packaged(found).write(tmp_path / "both.polyclinic")
+    model = load(tmp_path / "both.polyclinic", threads=1)
+    assert [member.site for member in model.facts.members] == ["fjord", "grove"]
+    assert model.facts.scores == ()
+    assert "no test scores" in model.card
+    assert "members" in model.facts.quality.limits
+    image = np.random.default_rng(0).integers(0, 256, (1, 40, 30)).astype(np.uint8)
+    note = model.look(image).note
+    assert set(note.measures) == {"size", "image", "flips", "members"}
+
+
+@pytest.mark.slow
+def test_the_servers_model_is_refused_where_sites_keep_weights(federation):
+    done = federation(sites=2).run("fedbn", "federation.rounds=1")
+    (origin,) = origins([done.folder.path], BUILT_IN, server=True)
+    with pytest.raises(RunError, match="the server has no whole model: sites keep"):
+        packaged([origin])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_methods_model_predicts_as_in_its_run(federation, method, tmp_path):
+    small = federation(sites=2)
+    done = small.run(method, *LEARNING, *NEEDS.get(method, ()))
+    (origin,) = origins([done.folder.path], BUILT_IN, sites=["grove"])
+    packaged([origin]).write(tmp_path / "m.polyclinic")
+    model = load(tmp_path / "m.polyclinic", threads=1)
+    (data,) = cases_of(origin)
+    cases, expected = as_in_the_run(done, data)
+    for image, mask in zip(cases.images.numpy(), expected, strict=True):
+        assert (model.classes(image) == mask).all()
