@@ -1,3 +1,4 @@
+import io
 import subprocess
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from PIL import Image
 
 from polyclinic.methods import METHODS
 from tests.cli.commands import polyclinic as polyclinic
+from tests.data.folders import draw_case, write_picture, write_site
 from tests.outside import CODE, write_package
 
 STUDY = """
@@ -219,7 +221,8 @@ def test_weak_labels_are_made_for_a_site(polyclinic, site):
     assert "scribble" in err
 
 
-def test_sites_are_imported_into_site_folders(polyclinic, site, tmp_path):
+def test_sites_are_imported_into_site_folders(polyclinic, site, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     code, _, _ = polyclinic("data", "import", site.parent, tmp_path / "new", "--task", "octa")
     assert code == 0
     assert (tmp_path / "new" / "alpha" / "cases.csv").exists()
@@ -243,3 +246,64 @@ def test_a_split_is_written_into_the_sites_folders_when_asked(polyclinic, site):
     assert (code, "delete it to cut anew" in err) == (2, True)
     code, _, err = polyclinic("data", "split", site.parent, "--ratio", 0.5, 0.25, 0.5)
     assert (code, "must sum to 1" in err) == (2, True)
+
+
+class Terminal(io.StringIO):
+    """What a person types."""
+
+    def isatty(self):
+        return True
+
+
+def test_importing_says_what_it_understood_and_what_it_left_out(polyclinic, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in range(3):
+        image, mask = draw_case(number)
+        write_picture(tmp_path / "clinic" / "a" / f"{number}.png", image)
+        write_picture(tmp_path / "clinic" / "b" / f"{number}.png", mask)
+    (tmp_path / "clinic" / "notes.txt").write_text("hello")
+
+    code, _, err = polyclinic("data", "import", "clinic", "ours", "--task", "fundus")
+    assert (code, "say it by --masks" in err) == (2, True)
+    code, _, err = polyclinic("data", "import", "clinic", "ours", "--masks", "b/*")
+    assert (code, "for which task is it (fundus, " in err) == (2, True)
+    assert not (tmp_path / "ours").exists()
+    code, out, _ = polyclinic(
+        "data", "import", "clinic", "ours", "--task", "fundus", "--masks", "b/*"
+    )
+    assert code == 0
+    assert "3 pictures" in out
+    assert "left out: notes.txt: is neither NIfTI nor DICOM" in out
+    assert (tmp_path / "contact-sheet.png").exists()
+    assert (tmp_path / "ours" / "clinic" / "masks" / "2.png").exists()
+
+
+def test_importing_asks_at_a_terminal_and_writes_only_after_a_yes(
+    polyclinic, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for number in range(3):
+        image, mask = draw_case(number)
+        write_picture(tmp_path / "clinic" / "a" / f"{number}.png", image)
+        write_picture(tmp_path / "clinic" / "b" / f"{number}.png", mask)
+
+    monkeypatch.setattr("sys.stdin", Terminal("b/*\nfundus\nn\n"))
+    code, out, _ = polyclinic("data", "import", "clinic", "ours")
+    assert (code, "nothing was written" in out) == (0, True)
+    assert list((tmp_path / "ours").iterdir()) == []
+    monkeypatch.setattr("sys.stdin", Terminal("b/*\nfundus\ny\n"))
+    assert polyclinic("data", "import", "clinic", "ours")[0] == 0
+    assert (tmp_path / "ours" / "clinic" / "cases.csv").exists()
+
+
+def test_exporting_gives_an_nnunet_dataset(polyclinic, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_site(tmp_path / "north", 3)
+    code, _, err = polyclinic("data", "export", "north", "Dataset001_North")
+    assert (code, "for which task" in err) == (2, True)
+    code, out, _ = polyclinic("data", "export", "north", "Dataset001_North", "--task", "fundus")
+
+    assert (code, "3 cases to train on, 0 to test on" in out) == (0, True)
+    assert (tmp_path / "Dataset001_North" / "dataset.json").exists()
+    code, _, err = polyclinic("data", "export", "north", "x", "--task", "fundus", "--format", "csv")
+    assert (code, 'no format "csv" (allowed: nnunet)' in err) == (2, True)

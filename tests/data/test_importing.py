@@ -1,19 +1,33 @@
 import errno
+import gzip
 import shutil
 
 import h5py
+import numpy as np
 import pytest
 
 from polyclinic.config import DataSettings
 from polyclinic.data.check import check_folder
 from polyclinic.data.errors import DataError
+from polyclinic.data.exporting import export_nnunet
 from polyclinic.data.folder import read_site
-from polyclinic.data.importing import import_folder
+from polyclinic.data.formats.store import read_slice
+from polyclinic.data.importing import import_sites
 from polyclinic.data.load import load_federation
+from polyclinic.data.readers import read_mask
 from polyclinic.data.tasks import TASKS
-from tests.data.folders import draw_case, write_labels, write_site
+from polyclinic.data.understanding import Choices, understanding
+from tests.data.folders import draw_case, write_labels, write_picture, write_site
+from tests.data.volumes import (
+    draw_volume,
+    plain_dicom,
+    write_segmentation,
+    write_series,
+    write_volume_site,
+)
 
 FUNDUS = TASKS["fundus"].with_resolution(32)
+PROSTATE = TASKS["prostate"].with_resolution(32)
 
 
 @pytest.fixture
@@ -29,6 +43,21 @@ def contents(folder):
     return {
         path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }
+
+
+def understand(source, runs=None, **choices):
+    with understanding(source, Choices(**choices), runs) as understood:
+        return understood
+
+
+def bring(source, destination, task, **how):
+    choices = {key: how.pop(key) for key in ("masks", "images", "name", "axis") if key in how}
+    with understanding(source, Choices(**choices)) as understood:
+        return import_sites(understood, destination, task, **how)
+
+
+def import_folder(source, destination, task):
+    return bring(source, destination, task)[0]
 
 
 def test_divided_folders_become_site_folders(source, tmp_path):
@@ -123,3 +152,149 @@ def test_a_full_disk_leaves_no_half_site(source, tmp_path, monkeypatch):
 def test_the_destination_must_lie_outside_of_the_source(source):
     with pytest.raises(DataError, match="choose another place"):
         import_folder(source, source / "ours", FUNDUS)
+
+
+def write_loose(folder):
+    """Photographs and masks as people name them, and things that are neither."""
+    for number in range(4):
+        image, mask = draw_case(number)
+        write_picture(folder / "photos" / f"{number}_image.png", image)
+        write_picture(folder / "Ground Truth" / f"{number}_mask.png", mask)
+    image, _ = draw_case(9)
+    write_picture(folder / "photos" / "9_image.png", image)
+    write_picture(folder / "photos" / "9-img.png", image)
+    (folder / "notes.txt").write_text("hello")
+    return folder
+
+
+def test_loose_pictures_are_paired_by_their_names(tmp_path):
+    source = write_loose(tmp_path / "clinic")
+    before = contents(source)
+    understood = understand(source)
+    folders, left = bring(source, tmp_path / "ours", FUNDUS)
+
+    assert understood.layout == "files"
+    assert understood.left_out() == [
+        "notes.txt: is neither NIfTI nor DICOM",
+        "photos/9_image.png: is a second file of case 9, as 9-img.png",
+    ]
+    assert left == ["site clinic, images/9.png: has no mask and no label"]
+    assert folders == [tmp_path / "ours" / "clinic"]
+    site = read_site(folders[0])
+    assert [case.name for case in site.cases] == ["0", "1", "2", "3"]
+    assert site.mistakes == ()
+    for number in range(4):
+        assert np.array_equal(
+            read_mask(folders[0] / "masks" / f"{number}.png"), draw_case(number)[1]
+        )
+    assert contents(source) == before
+
+
+def test_what_names_do_not_say_is_asked_for_by_the_option_that_says_it(tmp_path):
+    for number in range(3):
+        image, mask = draw_case(number)
+        write_picture(tmp_path / "clinic" / "a" / f"{number}.png", image)
+        write_picture(tmp_path / "clinic" / "b" / f"{number}.png", mask)
+        write_picture(tmp_path / "clinic" / "c" / f"{number}.png", image)
+
+    with pytest.raises(DataError, match=r"which files are masks.*a/ \(3\).*say it by --masks"):
+        understand(tmp_path / "clinic")
+    understood = understand(tmp_path / "clinic", masks="b/*", images="a/*")
+    assert len(understood.sites[0].cases) == 3
+    assert understood.left_out() == [
+        "c/0.png, c/1.png, c/2.png: is named by neither --images nor --masks"
+    ]
+
+
+def test_a_dicom_archive_becomes_a_site_without_identifiers(tmp_path):
+    source = tmp_path / "archive"
+    for number in range(3):
+        image, mask = draw_volume(number)
+        place = source / f"DOE^{number}" / "study" / "series"
+        files = write_series(place, image, spacing=(0.75, 0.5), patient=f"SECRET-{number}")
+        write_segmentation(source / f"DOE^{number}" / "seg" / "1.dcm", files, mask)
+    write_series(source / "DOE^9", draw_volume(9)[0], patient="SECRET-9")
+    plain_dicom(draw_volume(1)[0][0], "SR").save_as(source / "report.dcm", enforce_file_format=True)
+    (folder,), left = bring(source, tmp_path / "ours", PROSTATE, name="north")
+
+    site = read_site(folder)
+    assert (len(site.cases), len({case.patient for case in site.cases})) == (9, 3)
+    assert {case.spacing for case in site.cases} == {(0.75, 0.5)}
+    assert left == ["site north, images/DOE^9: has no mask and no label"]
+    masks = sorted(int(read_slice(case.slices[case.mask]).sum()) for case in site.cases)
+    assert masks == sorted(
+        int(each.sum()) for number in range(3) for each in draw_volume(number)[1]
+    )
+    for path, data in contents(folder).items():
+        unpacked = gzip.decompress(data) if path.suffix == ".gz" else data
+        assert not any(word in str(path).encode() + unpacked for word in (b"DOE", b"SECRET"))
+
+
+@pytest.mark.parametrize("plane", ["axial", "coronal"])
+def test_an_imported_series_shows_the_same_slices_as_its_files(tmp_path, plane):
+    image, mask = draw_volume(4, slices=5)
+    directions = {"axial": ((1, 0, 0), (0, 1, 0)), "coronal": ((1, 0, 0), (0, 0, 1))}[plane]
+    source = tmp_path / "archive"
+    files = write_series(source / "images" / "s", image, rows=directions[0], columns=directions[1])
+    write_segmentation(source / "masks" / "1.dcm", files, mask)
+    ((folder,), _) = bring(source, tmp_path / "ours", PROSTATE)
+
+    for before, after in zip(read_site(source).cases, read_site(folder).cases, strict=True):
+        one, other = (read_slice(case.slices[case.image]) for case in (before, after))
+        assert np.array_equal(one, other)
+
+
+def test_photographs_in_dicom_become_pictures_with_their_pixels_size(tmp_path):
+    for number in range(3):
+        image, mask = draw_case(number, colour=False)
+        data = plain_dicom(image, "OP")
+        data.PatientID, data.PixelSpacing = f"P{number % 2}", [0.1, 0.2]
+        (tmp_path / "eyes" / "images").mkdir(parents=True, exist_ok=True)
+        data.save_as(tmp_path / "eyes" / "images" / f"e{number}.dcm", enforce_file_format=True)
+        write_picture(tmp_path / "eyes" / "masks" / f"e{number}.png", mask)
+    (folder,), left = bring(tmp_path / "eyes", tmp_path / "ours", FUNDUS)
+    site = read_site(folder)
+
+    assert left == []
+    assert site.toml.spacing == (0.1, 0.2)
+    assert (len(site.cases), len({case.patient for case in site.cases})) == (3, 2)
+    assert {path.suffix for path in (folder / "images").iterdir()} == {".png"}
+
+
+def test_what_is_damaged_refuses_all_or_is_left_out_on_request(tmp_path):
+    source = write_loose(tmp_path / "clinic")
+    (source / "Ground Truth" / "1_mask.png").write_bytes(b"broken")
+    (source / "photos" / "2_image.png").write_bytes(b"broken")
+
+    with pytest.raises(DataError, match=r"masks/1.png(.|\n)*images/2.png"):
+        bring(source, tmp_path / "ours", FUNDUS)
+    assert not (tmp_path / "ours").exists()
+    (folder,), left = bring(source, tmp_path / "ours", FUNDUS, leave_out=True)
+    assert [case.name for case in read_site(folder).cases] == ["0", "3"]
+    assert len(left) == 3
+
+
+def test_nothing_is_written_without_agreement(source, tmp_path):
+    seen = []
+
+    def agree():
+        seen.append((tmp_path / "sheet.png").exists())
+        return False
+
+    folders, _ = bring(source, tmp_path / "ours", FUNDUS, sheet=tmp_path / "sheet.png", agree=agree)
+    assert (folders, seen) == ([], [True])
+    assert list((tmp_path / "ours").iterdir()) == []
+
+
+def test_nnunet_datasets_become_site_folders(tmp_path):
+    export_nnunet(write_volume_site(tmp_path / "north"), tmp_path / "Dataset001", PROSTATE)
+    (folder,), left = bring(tmp_path / "Dataset001", tmp_path / "ours", PROSTATE, name="north")
+
+    assert left == []
+    before, after = (read_site(each).cases for each in (tmp_path / "north", folder))
+    assert [case.name for case in before] == [case.name for case in after]
+    (tmp_path / "Dataset001" / "imagesTr" / "v0_0001.nii.gz").write_bytes(
+        (tmp_path / "Dataset001" / "imagesTr" / "v0_0000.nii.gz").read_bytes()
+    )
+    with pytest.raises(DataError, match="has channels in files of their own"):
+        bring(tmp_path / "Dataset001", tmp_path / "theirs", PROSTATE)

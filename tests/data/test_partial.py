@@ -11,9 +11,10 @@ from polyclinic.data.cases import pool
 from polyclinic.data.check import check_folder
 from polyclinic.data.errors import DataError, UnreadableError
 from polyclinic.data.folder import read_site
-from polyclinic.data.importing import import_folder
+from polyclinic.data.importing import import_sites
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
+from polyclinic.data.understanding import Choices, understanding
 from tests.data.folders import write_labels, write_picture, write_site
 
 FUNDUS = TASKS["fundus"].with_resolution(32)
@@ -150,7 +151,8 @@ def test_imported_sites_keep_what_their_values_mean(folder, tmp_path):
         'annotates = ["disc"]\nvalues = { 0 = "background", 255 = "disc" }\n'
         'weak.colours = { "#ff0000" = ["rim", "cup"] }\n'
     )
-    (copy,) = import_folder(folder.parent, tmp_path / "ours", FUNDUS)
+    with understanding(folder.parent, Choices()) as understood:
+        ((copy,), _) = import_sites(understood, tmp_path / "ours", FUNDUS)
 
     theirs, ours = read_site(folder).toml, read_site(copy).toml
     assert (ours.masks, ours.weak, ours.annotates) == (theirs.masks, theirs.weak, theirs.annotates)

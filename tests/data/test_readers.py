@@ -6,17 +6,13 @@ import pytest
 from PIL import Image
 
 from polyclinic.data.errors import UnreadableError
-from polyclinic.data.readers import datasets, read_image, read_stored, whole_numbers
+from polyclinic.data.readers import datasets, read_image, read_mask
 from tests.data.folders import write_picture
 
 RNG = np.random.default_rng(0)
 RGB = RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8)
 GREY = RNG.integers(0, 256, (20, 30), dtype=np.uint8)
 MASK = RNG.integers(0, 3, (20, 30), dtype=np.uint8)
-
-
-def read_mask(path, keys=("mask",)):
-    return whole_numbers(read_stored(path, keys, colours=False))
 
 
 @pytest.mark.parametrize("suffix", [".png", ".tif", ".tiff", ".npy", ".h5"])

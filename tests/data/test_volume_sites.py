@@ -12,7 +12,7 @@ from polyclinic.config import DataSettings
 from polyclinic.data.check import check_folder
 from polyclinic.data.errors import DataError
 from polyclinic.data.folder import read_site
-from polyclinic.data.formats.store import read_slice
+from polyclinic.data.formats.store import FOLDER, read_slice
 from polyclinic.data.load import load_federation
 from polyclinic.data.splits import write_splits
 from polyclinic.data.splitting import SplitRule
@@ -126,7 +126,7 @@ def test_no_identifier_appears_in_any_file_of_a_study(tmp_path):
 def test_names_are_kept_with_the_salt_and_new_without_it(tmp_path):
     folder = write_dicom_site(tmp_path / "north", volumes=3)
     one, same, other = (set(all_cases(load(folder, tmp_path / runs))) for runs in ("a", "a", "b"))
-    salt = tmp_path / "a" / "volumes" / "north" / "salt"
+    salt = tmp_path / "a" / FOLDER / "north" / "salt"
 
     assert one == same
     assert not one & other
@@ -326,12 +326,12 @@ def test_everything_wrong_with_dicom_is_said_at_once_with_site_and_file(tmp_path
 
 def test_a_split_in_the_folder_of_a_dicom_site_brings_the_salt_of_its_names(tmp_path):
     folder = write_dicom_site(tmp_path / "north")
-    write_splits(folder, SplitRule(), tmp_path / "runs" / "volumes")
+    write_splits(folder, SplitRule(), tmp_path / "runs" / FOLDER)
     listed = (folder / "splits.csv").read_text()
 
     site = load(folder, tmp_path / "elsewhere")
     assert all(name in listed for name in all_cases(site))
-    assert not (tmp_path / "elsewhere" / "volumes" / "north" / "salt").exists()
+    assert not (tmp_path / "elsewhere" / FOLDER / "north" / "salt").exists()
     assert (folder / "salt").stat().st_mode & 0o777 == 0o600
 
 
@@ -349,7 +349,7 @@ def test_weak_labels_are_made_for_every_slice(tmp_path):
 def test_from_the_second_time_on_a_studys_tensors_are_mapped_from_disk(tmp_path):
     folder = write_volume_site(tmp_path / "north")
     first = load(folder, tmp_path / "runs")
-    (about,) = (tmp_path / "runs" / "volumes" / "north" / "cache").glob("*/about.json")
+    (about,) = (tmp_path / "runs" / FOLDER / "north" / "cache").glob("*/about.json")
     images = np.load(about.with_name("train-images.npy"), mmap_mode="r+")
     images[0] = 7.0
     images.flush()
@@ -370,3 +370,72 @@ def test_a_split_without_a_case_is_kept_too(tmp_path):
 
     assert len(first.val) == len(second.val) == 0
     assert first.test.masks.equal(second.test.masks)
+
+
+def test_masks_may_be_stored_in_another_order_than_a_series(tmp_path):
+    folder = tmp_path / "north"
+    image, mask = draw_volume(0, slices=5)
+    # Sagittal images from left to right, as their normal points to the right.
+    files = write_series(
+        folder / "images" / "s", image, rows=(0, 1, 0), columns=(0, 0, -1), step=2.0
+    )
+    assert len(files) == 5
+    # The same in an array that counts to the left, the back and the head.
+    placed = mask.transpose(0, 2, 1)[::-1, :, ::-1]
+    affine = np.diag([-2.0, -1.0, 1.0, 1.0])
+    affine[:3, 3] = 8, 0, -31
+    write_nifti(folder / "masks" / "s.nii", placed, affine)
+    site = read_site(folder)
+
+    assert site.mistakes == ()
+    seen = [read_slice(case.slices[case.mask])[0] for case in site.cases]
+    assert np.array_equal(seen, mask[::-1])
+
+
+def test_patients_of_train_and_test_folders_are_told_apart_unless_dicom_says_they_are_one(tmp_path):
+    for part in ("train", "test"):
+        write_volume_site(tmp_path / "nifti" / part, volumes=2)
+        image, mask = draw_volume(0)
+        files = write_series(tmp_path / "dicom" / part / "images" / "s", image, patient="same")
+        write_segmentation(tmp_path / "dicom" / part / "masks" / "a.dcm", files, mask)
+
+    nifti = read_site(tmp_path / "nifti")
+    assert nifti.mistakes == ()
+    assert {case.patient for case in nifti.cases} == {"train-v0", "train-v1", "test-v0", "test-v1"}
+    assert (
+        "is in train and test; a patient belongs to one split"
+        in read_site(tmp_path / "dicom").mistakes[0]
+    )
+
+
+def test_nnunet_files_that_are_not_used_are_named(tmp_path):
+    folder = tmp_path / "Dataset001"
+    write_volume_site(folder, volumes=1)
+    (folder / "images").rename(folder / "imagesTr")
+    (folder / "masks").rename(folder / "labelsTr")
+    (folder / "imagesTr" / "v0.nii.gz").rename(folder / "imagesTr" / "v0_0000.nii.gz")
+    (folder / "imagesTr" / "v1_0000.mha").write_text("")
+    (folder / "imagesTs").mkdir()
+    (folder / "dataset.json").write_text('{"labels": {"background": 0, "prostate": 1}}')
+    site = read_site(folder)
+
+    assert site.mistakes == (
+        "site Dataset001, imagesTr/v1_0000.mha: is neither NIfTI nor a picture",
+    )
+    assert site.warnings == (
+        "site Dataset001, imagesTs: is left out, because there is no labelsTs",
+    )
+    (folder / "dataset.json").write_text('{"labels": {"background": 0, "ignore": 1}}')
+    assert "has an ignore label" in read_site(folder).mistakes[-1]
+
+
+def test_linked_folders_are_followed_and_loops_end(tmp_path):
+    image, mask = draw_volume(0)
+    files = write_series(tmp_path / "archive" / "s", image)
+    write_segmentation(tmp_path / "north" / "masks" / "a.dcm", files, mask)
+    (tmp_path / "north" / "images").mkdir()
+    (tmp_path / "north" / "images" / "s").symlink_to(tmp_path / "archive" / "s")
+    (tmp_path / "archive" / "s" / "again").symlink_to(tmp_path / "archive" / "s")
+
+    assert len(read_site(tmp_path / "north").cases) == 3
+    assert read_site(tmp_path / "north").mistakes == ()

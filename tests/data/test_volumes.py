@@ -1,5 +1,9 @@
 """Volumes come out alike, whatever the order in which a file stores them, and go back."""
 
+import gzip
+import subprocess
+import sys
+
 import nibabel
 import numpy as np
 import pytest
@@ -9,7 +13,14 @@ from polyclinic.data.errors import UnreadableError
 from polyclinic.data.formats.dicom import read_dicom
 from polyclinic.data.formats.nifti import read_nifti
 from polyclinic.data.formats.nifti import write_nifti as write_back
-from tests.data.volumes import ORIENTATIONS, proper, reoriented, write_nifti, write_series
+from tests.data.volumes import (
+    ORIENTATIONS,
+    plain_dicom,
+    proper,
+    reoriented,
+    write_nifti,
+    write_series,
+)
 
 RNG = np.random.default_rng(0)
 # To the left, the back and the head, as SimpleITK and DICOM count.
@@ -118,3 +129,73 @@ def test_oblique_and_sheared_volumes_are_refused(tmp_path):
         read_nifti(write_nifti(tmp_path / "a.nii", LPS, oblique))
     with pytest.raises(UnreadableError, match="sheared"):
         read_nifti(write_nifti(tmp_path / "b.nii", LPS, sheared))
+
+
+def test_headers_that_ask_for_too_much_are_refused_before_anything_is_unpacked(tmp_path):
+    path = write_nifti(tmp_path / "a.nii", LPS)
+    data = bytearray(path.read_bytes())
+    data[42:48] = np.array([30000, 30000, 30000], "<i2").tobytes()
+    (tmp_path / "bomb.nii.gz").write_bytes(gzip.compress(bytes(data)))
+    longer = gzip.compress(path.read_bytes() + bytes(50_000_000))
+    (tmp_path / "longer.nii.gz").write_bytes(longer)
+    bomb = plain_dicom(np.zeros((4, 4), np.uint8))
+    bomb.Rows, bomb.Columns, bomb.NumberOfFrames = 60000, 60000, 1000
+    bomb.save_as(tmp_path / "bomb.dcm", enforce_file_format=True)
+
+    with pytest.raises(UnreadableError, match="27,000,000,000,000 pixels; at most"):
+        read_nifti(tmp_path / "bomb.nii.gz")
+    with pytest.raises(UnreadableError, match="pixels; at most"):
+        read_dicom([tmp_path / "bomb.dcm"])
+    assert np.array_equal(read_nifti(tmp_path / "longer.nii.gz").voxels, read_nifti(path).voxels)
+
+
+def test_a_cut_off_file_says_how_much_is_missing(tmp_path):
+    path = write_nifti(tmp_path / "a.nii", LPS)
+    path.write_bytes(path.read_bytes()[:-10])
+
+    with pytest.raises(UnreadableError, match="is cut off: 582 of 592 bytes"):
+        read_nifti(path)
+
+
+def test_a_header_in_metres_gives_millimetres(tmp_path):
+    path = write_nifti(tmp_path / "a.nii", LPS, np.diag([-0.001, -0.001, 0.002, 1]), xyzt_units=1)
+
+    assert np.allclose(read_nifti(path, "coronal").spacing, (2.0, 1.0))
+
+
+def test_files_that_do_not_say_how_they_lie_are_told(tmp_path):
+    path = write_nifti(tmp_path / "a.nii", LPS)
+    data = bytearray(path.read_bytes())
+    data[252:256] = bytes(4)  # the codes of qform and sform
+    path.write_bytes(data)
+
+    assert read_nifti(path).warnings == ("does not say how it lies; taken as stored",)
+
+
+def test_scaled_values_are_what_nibabel_gives(tmp_path):
+    image = nibabel.Nifti1Image(LPS, AFFINE)
+    image.header.set_slope_inter(0.5, -7)
+    nibabel.save(image, tmp_path / "a.nii.gz")
+    theirs = nibabel.as_closest_canonical(nibabel.load(tmp_path / "a.nii.gz")).get_fdata()
+
+    # Theirs count to the right and to the front.
+    assert np.allclose(read_nifti(tmp_path / "a.nii.gz").voxels[:, 0], theirs[::-1, ::-1].T)
+
+
+def test_without_the_extra_the_error_names_it(tmp_path, monkeypatch):
+    path = write_nifti(tmp_path / "a.nii", LPS)
+    (tmp_path / "a.dcm").write_bytes(b"")
+    for package in ("nibabel", "pydicom"):
+        monkeypatch.setitem(sys.modules, package, None)
+
+    for read in (lambda: read_nifti(path), lambda: read_dicom([tmp_path / "a.dcm"])):
+        with pytest.raises(UnreadableError, match=r"pip install 'polyclinic\[formats\]'"):
+            read()
+
+
+def test_nothing_heavy_is_imported_before_a_file_asks_for_it():
+    heavy = {"torch", "nibabel", "pydicom", "highdicom", "h5py"}
+    modules = "polyclinic.data.folder, polyclinic.data.formats.reading, polyclinic.data.readers"
+    script = f"import sys, {modules}; print(*({heavy} & set(sys.modules)))"
+
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "\n"

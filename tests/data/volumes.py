@@ -9,7 +9,12 @@ import numpy as np
 from pydicom import dcmread
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.sr.codedict import codes
-from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
+from pydicom.uid import (
+    EnhancedMRImageStorage,
+    ExplicitVRLittleEndian,
+    MRImageStorage,
+    generate_uid,
+)
 
 # Signed permutations: which canonical axis a stored one is, and whether it runs the other way.
 ORIENTATIONS = [
@@ -76,6 +81,28 @@ def write_series(
         files.append(folder / f"IM{len(frames) - number:04d}")
         data.save_as(files[-1], enforce_file_format=True)
     return files
+
+
+def write_enhanced(path: Path, frames, *, spacing, step) -> Path:
+    """A file of many frames, from the last slice to the first; slice n has the slope n + 1."""
+    data = plain_dicom(frames[0])
+    data.SOPClassUID = data.file_meta.MediaStorageSOPClassUID = EnhancedMRImageStorage
+    data.NumberOfFrames, data.PixelData = len(frames), frames[::-1].tobytes()
+    measures, plane, shared = Dataset(), Dataset(), Dataset()
+    measures.PixelSpacing, measures.SliceThickness = list(spacing), step
+    plane.ImageOrientationPatient = [1, 0, 0, 0, 1, 0]
+    shared.PixelMeasuresSequence, shared.PlaneOrientationSequence = [measures], [plane]
+    data.SharedFunctionalGroupsSequence = [shared]
+    data.PerFrameFunctionalGroupsSequence = []
+    for number in reversed(range(len(frames))):
+        frame, position, values = Dataset(), Dataset(), Dataset()
+        position.ImagePositionPatient = [0, 0, step * number]
+        values.RescaleSlope, values.RescaleIntercept = number + 1, 0
+        frame.PlanePositionSequence = [position]
+        frame.PixelValueTransformationSequence = [values]
+        data.PerFrameFunctionalGroupsSequence.append(frame)
+    data.save_as(path, enforce_file_format=True)
+    return path
 
 
 def plain_dicom(pixels, modality="MR") -> Dataset:

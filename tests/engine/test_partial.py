@@ -125,7 +125,7 @@ def test_a_study_whose_masks_show_nothing_that_is_scored_is_told_so(tmp_path):
     extra = '[data]\nsize = 0.1\nonly = ["amber"]\n[[site]]\nname = "amber"\nannotates = ["rim"]\n'
     chosen = study(tmp_path / "s.toml", "fedavg", *TINY, resolution=32, extra=extra)
 
-    with pytest.raises(RunError, match=r"the split is fine, but .* has no mask of a scored region"):
+    with pytest.raises(RunError, match=r"split is fine, but its . validation cases have no mask"):
         load_data(chosen, None, splits_folder=None)
 
 

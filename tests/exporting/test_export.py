@@ -9,10 +9,9 @@ import torch
 from PIL import Image
 from safetensors.numpy import load as load_weights
 
-from polyclinic.catalog import BUILT_IN
 from polyclinic.data.cases import with_masks
 from polyclinic.engine.run import assignment_of
-from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.exporting.choosing import origins
 from polyclinic.exporting.packaging import packaged
@@ -21,6 +20,7 @@ from polyclinic.methods import METHODS
 from polyclinic.predict import load
 from polyclinic.runs import RunError
 from tests.federations import NEEDS
+from tests.small_unet import TABLES
 
 LEARNING = (
     "training.iterations=60",
@@ -37,7 +37,7 @@ def as_in_the_run(done, data):
     runner = SiteRunner(assignment_of(run, run.folder.about().sites), torch.device("cpu"))
     info = next(each for each in runner.assignment.sites if each.name == name)
     state = SiteState(done.site(name), done.memory(name))
-    rows, cases, predicted = runner.score(info, data, "test", ["dice"], None, state, 2)
+    rows, cases, predicted = runner.score(info, data, Scoring(2, "test", ("dice",)), None, state)
     written = [row for row in done.folder.scores("test") if row[2] == name and row[5] == "dice"]
     assert {row.case: row.value for row in written} == {row.case: row.value for row in rows}
     return cases, predicted
@@ -53,13 +53,13 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def package(trained):
-    return packaged(origins([trained.folder.path], BUILT_IN, sites=["fjord"]))
+    return packaged(origins([trained.folder.path], TABLES, sites=["fjord"]))
 
 
 def test_masks_are_those_that_the_run_scored(trained, package, tmp_path):
     package.write(tmp_path / "fjord.polyclinic")
     model = load(tmp_path / "fjord.polyclinic", threads=1)
-    (origin,) = origins([trained.folder.path], BUILT_IN, sites=["fjord"])
+    (origin,) = origins([trained.folder.path], TABLES, sites=["fjord"])
     (data,) = cases_of(origin)
     cases, expected = as_in_the_run(trained, data)
     for image, mask in zip(with_masks(cases).images.numpy(), expected, strict=True):
@@ -103,13 +103,13 @@ def test_the_weights_are_the_sites(trained, package):
 
 
 def test_a_model_that_is_not_there_is_named_with_those_that_are(trained):
-    with pytest.raises(RunError, match='no model of "fjort" .*fjord, grove, server.*fjord'):
-        origins([trained.folder.path], BUILT_IN, sites=["fjort"])
+    with pytest.raises(RunError, match=r'no model of "fjort" .*fjord, grove, server.*fjord'):
+        origins([trained.folder.path], TABLES, sites=["fjort"])
 
 
 @pytest.mark.slow
 def test_an_ensemble_averages_its_members(trained, tmp_path):
-    found = origins([trained.folder.path], BUILT_IN)
+    found = origins([trained.folder.path], TABLES)
     packaged(found).write(tmp_path / "both.polyclinic")
     model = load(tmp_path / "both.polyclinic", threads=1)
     assert [member.site for member in model.facts.members] == ["fjord", "grove"]
@@ -124,7 +124,7 @@ def test_an_ensemble_averages_its_members(trained, tmp_path):
 @pytest.mark.slow
 def test_the_servers_model_is_refused_where_sites_keep_weights(federation):
     done = federation(sites=2).run("fedbn", "federation.rounds=1")
-    (origin,) = origins([done.folder.path], BUILT_IN, server=True)
+    (origin,) = origins([done.folder.path], TABLES, server=True)
     with pytest.raises(RunError, match="the server has no whole model: sites keep"):
         packaged([origin])
 
@@ -134,7 +134,7 @@ def test_the_servers_model_is_refused_where_sites_keep_weights(federation):
 def test_every_methods_model_predicts_as_in_its_run(federation, method, tmp_path):
     small = federation(sites=2)
     done = small.run(method, *LEARNING, *NEEDS.get(method, ()))
-    (origin,) = origins([done.folder.path], BUILT_IN, sites=["grove"])
+    (origin,) = origins([done.folder.path], TABLES, sites=["grove"])
     packaged([origin]).write(tmp_path / "m.polyclinic")
     model = load(tmp_path / "m.polyclinic", threads=1)
     (data,) = cases_of(origin)

@@ -16,6 +16,7 @@ from polyclinic.cli.code import tables
 from polyclinic.cli.contract import check_method
 from polyclinic.cli.deploy import app as deploy_app
 from polyclinic.cli.evaluate import compare_models, evaluate
+from polyclinic.cli.exchange import export_site, import_site
 from polyclinic.cli.export import export
 from polyclinic.cli.predict import predict
 from polyclinic.cli.unseen import unseen
@@ -33,6 +34,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Look at and prepare the folders of sites.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+data_app.command("import")(import_site)
+data_app.command("export")(export_site)
 app.add_typer(deploy_app, name="deploy")
 app.add_typer(federation.ledger_app, name="ledger")
 app.command()(federation.server)
@@ -238,19 +241,6 @@ def split(
     rule = SplitRule(checked.split, checked.folds, seed=seed)
     for file in write_splits(folder, rule, runs / VOLUMES):
         typer.echo(str(file))
-
-
-@data_app.command("import")
-def import_(
-    source: Annotated[Path, typer.Argument(help="Folders of sites in a readable layout.")],
-    destination: Annotated[Path, typer.Argument(help="Where the site folders will stand.")],
-    task: Annotated[str, typer.Option("--task", help="The task they are for.")],
-) -> None:
-    """Copy sites from another layout into site folders."""
-    from polyclinic.data.importing import import_folder
-
-    for site in import_folder(source, destination, _task(task)):
-        typer.echo(str(site))
 
 
 def _task(name: str) -> Task:

@@ -19,12 +19,13 @@ def predict(
     ],
     to: Annotated[Path, typer.Option(help="The folder to write to.")],
     axis: Annotated[
-        Literal["acquired", "axial", "coronal", "sagittal"],
-        typer.Option(help="Along which volumes are cut into slices."),
-    ] = "acquired",
+        Literal["acquired", "axial", "coronal", "sagittal"] | None,
+        typer.Option(help="Along which volumes are cut into slices; default: as in training."),
+    ] = None,
     window: Annotated[
-        bool, typer.Option("--window", help="See DICOM through the window stored in it.")
-    ] = False,
+        bool | None,
+        typer.Option(help="See DICOM through the window stored in it; default: as in training."),
+    ] = None,
     spacing: Annotated[
         tuple[float, float] | None,
         typer.Option(help="Millimetres between rows and columns of pictures.", min=0),
@@ -52,7 +53,9 @@ def predict(
         typer.echo(f"left out: {file}: {text}", err=True)
     if not found:
         raise ValueError(f"there are no images in {', '.join(map(str, images))}")
-    options = Options(axis, window, spacing, flips=not quick)
+    facts = loaded.facts
+    window = facts.stored_window if window is None else window
+    options = Options(axis or facts.axis, window, spacing, flips=not quick)
     with Progress(console=CONSOLE, disable=not CONSOLE.is_terminal) as progress:
         bar = progress.add_task("predicting", total=len(found))
         outcome = predict_all(

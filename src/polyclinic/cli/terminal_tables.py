@@ -12,6 +12,8 @@ from polyclinic.api.console import CONSOLE
 
 if TYPE_CHECKING:
     from polyclinic.data.check import Summary
+    from polyclinic.data.folder import SiteFolder
+    from polyclinic.data.understanding import Understood
     from polyclinic.predict.evaluating import Evaluation
 
 
@@ -55,3 +57,39 @@ def show_evaluation(evaluation: Evaluation) -> None:
     for names, cells in lines.items():
         table.add_row(*names, *cells)
     CONSOLE.print(table)
+
+
+def show_understood(understood: Understood) -> None:
+    """What a source was understood as, and the files that are left out."""
+    table = Table(title=f"{understood.source}: {understood.layout}")
+    for heading in ("site", "cases", "of", "patients", "masks", "labels", "slices", "pixels (mm)"):
+        table.add_column(heading)
+    for site in understood.sites:
+        table.add_row(*_understood(site))
+    CONSOLE.print(table)
+    for line in understood.left_out():
+        CONSOLE.print(f"left out: {line}", style="yellow")
+    for site in understood.sites:
+        for line in site.warnings:
+            CONSOLE.print(f"warning: {line}", style="yellow")
+
+
+def _understood(site: SiteFolder) -> tuple[str, ...]:
+    volumes = {case.volume for case in site.cases if case.volume}
+    pictures = sum(case.volume is None for case in site.cases)
+    parts = [(len(volumes), "volumes"), (pictures, "pictures")]
+    masks = sum(case.mask is not None for case in site.cases)
+    kinds = [kind for kind in site.kinds if kind != "mask"]
+    spacings = {
+        f"{case.spacing[0]:.3g}×{case.spacing[1]:.3g}" for case in site.cases if case.spacing
+    }
+    return (
+        site.name,
+        str(len(site.cases)),
+        ", ".join(f"{count} {what}" for count, what in parts if count),
+        str(len({case.patient for case in site.cases})),
+        str(masks),
+        ", ".join(kinds) or "none",
+        (site.toml.axis or "as the files have them") if volumes else "",
+        ", ".join(sorted(spacings)[:3]) + ("…" if len(spacings) > 3 else ""),
+    )

@@ -6,13 +6,32 @@ from typing import Any
 
 from polyclinic.config.mistakes import ConfigError, Mistake, nearest
 
+MAX_LENGTH, MAX_PARTS = 2**20, 100  # of a file, and of a key: Python's reader takes their square
+
+
+def parsed_toml(text: str) -> dict[str, Any]:
+    """What a TOML text says; TOMLDecodeError where it says nothing, or takes too long to say it."""
+    if len(text) > MAX_LENGTH:
+        raise tomllib.TOMLDecodeError(f"it is longer than {MAX_LENGTH:,} letters")
+    for number, line in enumerate(text.splitlines(), 1):
+        # A key stands before an equals sign, or alone in a line in brackets.
+        if (
+            not line.startswith("#")
+            and max(part.count(".") for part in line.split("=")) > MAX_PARTS
+        ):
+            raise tomllib.TOMLDecodeError(f"line {number} has a key of more than {MAX_PARTS} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise tomllib.TOMLDecodeError("it is nested too deeply") from error
+
 
 def read_toml(file: Path) -> dict[str, Any]:
     """The content of a TOML file; ConfigError says why it cannot be read."""
     content = b""
     try:
         content = file.read_bytes()
-        return tomllib.loads(content.decode("utf-8-sig"))
+        return parsed_toml(content.decode("utf-8-sig"))
     except OSError as error:
         near = nearest(file.name, [other.name for other in file.parent.glob("*.toml")])
         meant = str(file.with_name(near)) if near else ""

@@ -146,6 +146,8 @@ class EvaluationSettings(Section):
     """The round to use: the best by validation, or the last."""
     pictures: bool = True
     """Draw example predictions, embeddings and attention for the report."""
+    cross_site: bool = False
+    """Score every site's model at every site, too, where all are on this machine."""
 
     @field_validator("metrics")
     @classmethod

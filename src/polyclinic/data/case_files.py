@@ -11,9 +11,10 @@ from polyclinic.data.formats.store import Slice, Store
 from polyclinic.data.nnunet import find_cases, is_nnunet
 from polyclinic.data.readers import SUFFIXES, datasets
 from polyclinic.data.site_files import SPLITS, SiteToml
-from polyclinic.data.volume_finding import FoundVolume, find_volumes
+from polyclinic.data.volume_finding import find_volumes
 from polyclinic.data.volume_reading import KeptVolume, read_volumes
 
+NO_LABEL = "has no mask and no label"
 LABEL_FOLDERS = ("labels", "weak")
 VOLUMES = (".nii", ".nii.gz", ".dcm")
 Pictures = Mapping[str, Mapping[str, Path]]  # "mask" or a kind → name of a case → file
@@ -94,9 +95,14 @@ def cases_of(
     cases += [] if part.nnunet else _pictured(part, pictures, mistakes)
     if len(kept) == len(found):
         _check_used(cases, pictures, mistakes)
-    for case in cases:
-        if not (case.mask or case.labels):
-            mistakes.add("has no mask and no label", _told(case, found))
+    places = {volume.name: volume.place for volume in found}
+    bare = {
+        places.get(case.volume or "", case.image): None
+        for case in cases
+        if not (case.mask or case.labels)
+    }
+    for place in bare:
+        mistakes.add(NO_LABEL, place)
     views = _files(part.views, mistakes)
     for name in sorted(views.keys() - {case.name for case in cases}):
         mistakes.add(f"there is no image {name} to it", views[name])
@@ -140,10 +146,6 @@ def _check_used(cases: list[CaseFiles], pictures: Pictures, mistakes: Findings) 
         for name, file in sorted(files.items()):
             if file not in used:
                 mistakes.add(f"there is no image {name} to it", file)
-
-
-def _told(case: CaseFiles, found: list[FoundVolume]) -> Path:
-    return next((each.place for each in found if each.name == case.volume), case.image)
 
 
 def _files(folder: Path, mistakes: Findings, *, boxes: bool = False) -> dict[str, Path]:

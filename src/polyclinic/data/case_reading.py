@@ -16,7 +16,7 @@ from polyclinic.data.coded_masks import decode
 from polyclinic.data.coding import Coding, SiteCoding, coding_of
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.preparing import Prepared, View, prepare
-from polyclinic.data.readers import Array, read_image, read_stored, whole_numbers
+from polyclinic.data.readers import Array, read_image, read_mask
 from polyclinic.data.site_files import SiteToml
 from polyclinic.data.tasks import Task
 from polyclinic.masks import UNLABELLED, Mask
@@ -141,7 +141,7 @@ def _label(content: Content, file: Path, kind: str, task: Task, coding: Coding) 
 
 def _view(content: Content, file: Path) -> View | None:
     try:
-        seen = whole_numbers(read_stored(file, ("view",))) > 0
+        seen = read_mask(file, ("view",)) > 0
     except UnreadableError as error:
         content.mistakes.append((file, str(error)))
         return None

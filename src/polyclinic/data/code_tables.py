@@ -17,14 +17,6 @@ class Codes:
     values: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     colours: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # "#rrggbb", small letters
 
-    def written(self) -> dict[str, dict[str, list[str]]]:
-        """The same as tables for a site.toml."""
-        tables = {
-            "values": {str(value): list(names) for value, names in self.values.items()},
-            "colours": {colour: list(names) for colour, names in self.colours.items()},
-        }
-        return {key: table for key, table in tables.items() if table}
-
 
 def read_codes(table: Mapping[str, Any], place: str, errors: list[str]) -> Codes:
     """The tables `values` and `colours`; what is wrong with them is added to the errors."""

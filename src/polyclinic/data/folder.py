@@ -68,6 +68,8 @@ def read_site(folder: Path, name: str | None = None, volumes: Path | None = None
         cases += cases_of(part, toml, store, mistakes, warnings)
     if is_nnunet(folder):
         check_description(folder, mistakes)
+        if (folder / "imagesTs").is_dir() and not (folder / "labelsTs").is_dir():
+            warnings.add("is left out, because there is no labelsTs", folder / "imagesTs")
     if not folder.is_dir():
         mistakes.add(f"there is no folder {folder}")
     elif not cases and len(mistakes.lines) == len(errors):
@@ -101,8 +103,18 @@ def _distinct(cases: Sequence[CaseFiles]) -> list[CaseFiles]:
     """The cases with their split in front of the name where train/ and test/ share names."""
     if len({case.name for case in cases}) == len(cases):
         return list(cases)
-    names = [f"{case.split}-{case.name}" for case in cases]
-    return [replace(case, name=name, patient=name) for case, name in zip(cases, names, strict=True)]
+    return [_with_split(case) for case in cases]
+
+
+def _with_split(case: CaseFiles) -> CaseFiles:
+    # Who is called by a hash is the same patient everywhere.
+    own = case.patient in (case.name, case.volume)
+    return replace(
+        case,
+        name=f"{case.split}-{case.name}",
+        patient=f"{case.split}-{case.patient}" if own else case.patient,
+        volume=case.volume and f"{case.split}-{case.volume}",
+    )
 
 
 def _described(

@@ -1,73 +1,155 @@
-"""Turns sites in any readable layout into site folders of our own."""
+"""Turns files in any layout that is understood into site folders of our own."""
 
 import csv
 import shutil
-import tempfile
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import tomli_w
 
+from polyclinic.data.case_files import NO_LABEL, CaseFiles
+from polyclinic.data.case_reading import read_contents
 from polyclinic.data.check import check_folder
-from polyclinic.data.errors import refuse
-from polyclinic.data.folder import SiteFolder, find_sites, read_site
+from polyclinic.data.coding import coding_of
+from polyclinic.data.contact_sheet import contact_sheet
+from polyclinic.data.converting import Spacing, convert_volume, ending
+from polyclinic.data.errors import Findings, refuse
+from polyclinic.data.folder import SiteFolder
+from polyclinic.data.formats.instances import is_dicom
+from polyclinic.data.nnunet import has_channels
+from polyclinic.data.proposals import note_contents
 from polyclinic.data.site_files import COLUMNS
 from polyclinic.data.tasks import Task
+from polyclinic.data.understanding import Understood
+
+Agree = Callable[[], bool]  # asked when the contact sheet is drawn and nothing is written yet
 
 
-def import_folder(source: Path, destination: Path, task: Task) -> list[Path]:
-    """Copy every site in `source` into a site folder below `destination`, and return those.
+def import_sites(
+    understood: Understood,
+    destination: Path,
+    task: Task,
+    *,
+    sheet: Path | None = None,
+    agree: Agree = lambda: True,
+    leave_out: bool = False,
+) -> tuple[list[Path], list[str]]:
+    """The new site folders, and a line for each case that has no mask and no label.
 
-    The source is only read, and checked completely before anything is copied. Sites appear in
-    `destination` when the last file of the last one is copied; a name taken there is refused.
+    The source is only read, and checked completely first; with `leave_out` cases with mistakes are
+    left out, else any mistake refuses all. Sites appear in `destination` when the last file of the
+    last one is written and `agree` says so; a name taken there is refused.
     """
-    if destination.resolve().is_relative_to(source.resolve()):
-        refuse([f"{destination} lies within {source}, which is only read; choose another place"])
-    sites = [read_site(folder) for folder in find_sites(source)]
+    if destination.resolve().is_relative_to(understood.source.resolve()):
+        text = f"{destination} lies within {understood.source}, which is only read"
+        refuse([f"{text}; choose another place"])
+    usable = [_usable(site, task, leave_out=leave_out) for site in understood.sites]
+    sites = [site for site, _, _ in usable]
     taken = [
         f"site {site.name}: {destination / site.name} is there already; move it away first"
         for site in sites
         if (destination / site.name).exists()
     ]
-    refuse([*taken, *check_folder(source, task).mistakes])
+    refuse([*taken, *(line for _, mistakes, _ in usable for line in mistakes)])
     destination.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".import-", dir=destination) as unfinished:
+    with TemporaryDirectory(prefix=".import-", dir=destination) as unfinished:
         folders = [Path(unfinished, site.name) for site in sites]
+        left = [line for _, _, lines in usable for line in lines]
         for site, folder in zip(sites, folders, strict=True):
-            _copy(site, folder, task)
-        return [folder.rename(destination / folder.name) for folder in folders]
+            left += _copy(site, folder, task)
+        refuse(check_folder(Path(unfinished), task).mistakes)
+        if sheet is not None:
+            contact_sheet(Path(unfinished), task, sheet)
+        if not agree():
+            return [], left
+        return [folder.rename(destination / folder.name) for folder in folders], left
 
 
-def _copy(site: SiteFolder, folder: Path, task: Task) -> None:
+def _usable(
+    site: SiteFolder, task: Task, *, leave_out: bool
+) -> tuple[SiteFolder, list[str], list[str]]:
+    """The site with the cases to import, what forbids importing it, and what is left out."""
+    mistakes = Findings(site.name, site.folder)
+    bare = [line for line in site.mistakes if line.endswith(NO_LABEL)]
+    mistakes.include([line for line in site.mistakes if line not in bare])
+    cases = [case for case in site.cases if case.mask or case.labels]
+    broken = set()
+    for case in cases:
+        if has_channels(case.image):
+            mistakes.add("has channels in files of their own; use the dataset as it is", case.image)
+            broken.add(case.volume or case.name)
+    coding, errors = coding_of(site.toml, task)
+    for text in errors:
+        mistakes.add(f"site.toml: {text}")
+    contents = read_contents(cases, task, site.kinds, coding)
+    note_contents(contents, task, mistakes)
+    broken |= {each.case.volume or each.case.name for each in contents if each.mistakes}
+    kept = [case for case in cases if (case.volume or case.name) not in broken]
+    if not kept:
+        mistakes.add("there is no case with a mask or a label")
+        return site, [*mistakes.lines, *bare], []
+    # What concerns the whole site cannot be left out.
+    whole = [line for line in mistakes.lines if line.startswith(f"site {site.name}: ")]
+    forbids = whole if leave_out else mistakes.lines
+    left = [*bare, *(line for line in mistakes.lines if line not in forbids)]
+    return replace(site, cases=tuple(kept)), forbids, left
+
+
+def _copy(site: SiteFolder, folder: Path, task: Task) -> list[str]:
+    """Write the site; gives what cannot be written."""
+    spacings: set[Spacing | None] = set()
+    volumes: dict[str, list[CaseFiles]] = {}
     for case in site.cases:
-        _copy_file(case.image, folder / "images", case.name)
-        parts = {Path("masks"): case.mask, Path("views"): case.view}
-        parts |= {Path("labels", kind): label for kind, label in case.labels.items()}
-        for part, original in parts.items():
-            # What lies within an HDF5 image file has gone with it.
-            if original and original != case.image:
-                _copy_file(original, folder / part, case.name)
+        volumes.setdefault(case.volume or case.name, []).append(case)
+    for name, cases in volumes.items():
+        if cases[0].volume and is_dicom(cases[0].image):
+            spacings |= convert_volume(name, cases, folder)
+            continue
+        _copy_file(cases[0].image, folder / "images", name)
+        for case in cases:
+            _copy_annotations(case, folder)
     rows = [(case.name, case.patient, case.split or "") for case in site.cases]
     with (folder / "cases.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([COLUMNS, *rows])
-    (folder / "site.toml").write_text(_about(site, task), encoding="utf-8")
+    common = spacings.pop() if len(spacings) == 1 else None
+    (folder / "site.toml").write_text(_about(site, task, common), encoding="utf-8")
+    differ = f"site {site.name}: its pictures' pixels differ in size, which a site.toml cannot say"
+    return [differ] if spacings else []
 
 
-def _about(site: SiteFolder, task: Task) -> str:
-    spacing = list(site.toml.spacing) if site.toml.spacing else None
-    known: dict[str, Any] = {
-        "name": site.name,
-        "task": task.name,
-        "labels": site.toml.labels,
-        "spacing": spacing,
-        **site.toml.preparation,
-        "annotates": list(site.toml.annotates),
-        **site.toml.masks.written(),
-        "weak": site.toml.weak.written(),
-    }
-    return tomli_w.dumps({key: value for key, value in known.items() if value})
+def _copy_annotations(case: CaseFiles, folder: Path) -> None:
+    parts = {Path("masks"): case.mask, Path("views"): case.view}
+    parts |= {Path("labels", kind): label for kind, label in case.labels.items()}
+    for part, original in parts.items():
+        # What lies within an HDF5 image file has gone with it.
+        if original and original != case.image:
+            whole = original in case.slices
+            _copy_file(original, folder / part, (case.volume if whole else None) or case.name)
+
+
+def _about(site: SiteFolder, task: Task, spacing: Spacing | None) -> str:
+    """What the source's own site.toml says, and what is known now."""
+    own = site.folder / "site.toml"
+    said: dict[str, Any] = tomllib.loads(own.read_text(encoding="utf-8")) if own.is_file() else {}
+    # Of DICOM, which is not copied, both have been followed.
+    rest = {key: said[key] for key in said if key not in ("modality", "stored_window")}
+    known = {"name": site.name, "task": task.name, **_axis(site)}
+    if spacing and "spacing" not in rest:
+        known["spacing"] = list(spacing)
+    return tomli_w.dumps({**rest, **known})
+
+
+def _axis(site: SiteFolder) -> dict[str, Any]:
+    series = any(case.volume and is_dicom(case.image) for case in site.cases)
+    return {"axis": site.toml.axis or "acquired"} if series else {}
 
 
 def _copy_file(file: Path, folder: Path, case: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(file, folder / f"{case}{file.suffix}")
+    target = folder / f"{case}{ending(file)}"
+    if not target.exists():
+        shutil.copyfile(file, target)

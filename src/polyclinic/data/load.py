@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from polyclinic.data.formats.reading import files_below
 from polyclinic.data.formats.store import FOLDER as VOLUMES
 from polyclinic.data.formats.store import Store
 from polyclinic.data.labels import check_kind, check_labels, made_label
-from polyclinic.data.narrowing import narrowed_groups
+from polyclinic.data.loaded import LoadedCase, LoadedSite, narrowed
 from polyclinic.data.prepared import keep_site, kept_site
 from polyclinic.data.preparing import Prepared, View, prepare
 from polyclinic.data.proposals import note_contents
@@ -31,7 +30,7 @@ from polyclinic.data.splits import Splits, splits_of
 from polyclinic.data.splitting import SplitRule
 from polyclinic.data.synthetic import draw_site
 from polyclinic.data.tasks import Task, as_at_site
-from polyclinic.masks import UNLABELLED, Groups, Mask, merged
+from polyclinic.masks import UNLABELLED, Mask
 
 
 def load_federation(
@@ -49,7 +48,7 @@ def load_federation(
     yet, and kept in `splits_folder`, volumes beside it; the sites' folders are only read.
     """
     loaded = [
-        _narrowed(_load(source, task, data, splits_folder), source.annotates, task)
+        narrowed(_load(source, task, data, splits_folder), source.annotates, task)
         for source in sources_of(task, data, sites, labels)
     ]
     names = Counter(site.name for site in loaded)
@@ -62,36 +61,13 @@ def load_federation(
     return [_site_data(site, task, data.seed) for site in loaded]
 
 
-@dataclass(frozen=True)
-class _Case:
-    name: str
-    patient: str
-    image: Prepared
-    mask: Mask | None
-    own: Mask | None = None  # its own label of the site's kind
-    spacing: tuple[float, float] = (1.0, 1.0)
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    name: str
-    kind: str
-    cases: tuple[_Case, ...]
-    splits: Splits
-    mistakes: tuple[str, ...]
-    made: bool  # its labels are made from its masks, because it has none of this kind
-    keep: Path | None = None  # where its tensors are, or will be, kept
-    label_groups: Groups = ()
-    mask_groups: Groups = ()
-
-
-def _load(source: Source, task: Task, data: DataSettings, splits_folder: Path | None) -> _Loaded:
+def _load(source: Source, task: Task, data: DataSettings, splits_folder: Path | None) -> LoadedSite:
     if source.folder is None:
         return _draw(source, task, data)
     return _read(source.folder, source, task, data, splits_folder)
 
 
-def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
+def _draw(source: Source, task: Task, data: DataSettings) -> LoadedSite:
     name, kind = source.name or "", source.kind or "mask"
     mistakes = Findings(name, Path())
     check_kind(kind, ("mask",), mistakes)
@@ -111,14 +87,14 @@ def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
     masks = [
         image.geometry.mask_there(mask) for image, mask in zip(images, drawn.masks, strict=True)
     ]
-    cases = map(_Case, drawn.names, drawn.patients, images, masks)
+    cases = map(LoadedCase, drawn.names, drawn.patients, images, masks)
     splits = Splits(dict(zip(drawn.names, drawn.splits, strict=True)))
-    return _Loaded(name, kind, tuple(cases), splits, tuple(mistakes.lines), kind != "mask")
+    return LoadedSite(name, kind, tuple(cases), splits, tuple(mistakes.lines), kind != "mask")
 
 
 def _read(
     folder: Path, source: Source, task: Task, data: DataSettings, splits_folder: Path | None
-) -> _Loaded:
+) -> LoadedSite:
     volumes = splits_folder.with_name(VOLUMES) if splits_folder else None
     site = read_site(folder, source.name, volumes)
     kind = source.kind or site.toml.labels or "mask"
@@ -141,7 +117,7 @@ def _read(
         how = repr((__version__, task, kind, data, source, sorted(splits.of.items())))
         keep = Store(site.name, folder, volumes).path(files_below(folder), how)
         if (keep / "about.json").is_file():
-            return _Loaded(site.name, kind, (), splits, (), False, keep)
+            return LoadedSite(site.name, kind, (), splits, (), False, keep)
     contents = read_contents(site.cases, own, (kind,), coding, in_square=True)
     _note(contents, kind, task, mistakes)
     made = kind not in ("mask", *site.kinds)
@@ -153,26 +129,7 @@ def _read(
         if content.prepared is not None
     )
     lines = tuple(mistakes.lines)
-    return _Loaded(site.name, kind, tuple(cases), splits, lines, made, keep, *groups)
-
-
-def _narrowed(site: _Loaded, names: tuple[str, ...], task: Task) -> _Loaded:
-    """The site with nothing annotated but the classes and regions that the study names."""
-    pixels = [each for case in site.cases for each in (case.mask, case.own) if each is not None]
-    told = (site.label_groups, site.mask_groups)
-    groups, errors = narrowed_groups(names, told, pixels, task)
-    if not groups or errors:
-        lines = (f"site {site.name}: {text}" for text in errors)
-        return replace(site, mistakes=(*site.mistakes, *lines))
-    cases = [
-        replace(case, mask=_merged(case.mask, groups), own=_merged(case.own, groups))
-        for case in site.cases
-    ]
-    return replace(site, cases=tuple(cases), label_groups=groups, mask_groups=groups)
-
-
-def _merged(mask: Mask | None, groups: Groups) -> Mask | None:
-    return None if mask is None else merged(mask, groups)
+    return LoadedSite(site.name, kind, tuple(cases), splits, lines, made, keep, *groups)
 
 
 def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings) -> None:
@@ -184,17 +141,17 @@ def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings
             mistakes.add(f"no labelled pixel is left at {task.resolution}²", file)
 
 
-def _case(content: Content, image: Prepared, kind: str, site: SiteFolder) -> _Case:
+def _case(content: Content, image: Prepared, kind: str, site: SiteFolder) -> LoadedCase:
     spacing = (1.0, 1.0)
     said = content.case.spacing or site.toml.spacing
     if said:
         (high, wide), (rows, columns) = image.geometry.pixel, said
         spacing = (rows * high, columns * wide)
     own = content.labels.get(kind)
-    return _Case(content.case.name, content.case.patient, image, content.mask, own, spacing)
+    return LoadedCase(content.case.name, content.case.patient, image, content.mask, own, spacing)
 
 
-def _site_data(site: _Loaded, task: Task, seed: int) -> SiteData:
+def _site_data(site: LoadedSite, task: Task, seed: int) -> SiteData:
     """The site's tensors; of volumes they are kept, so that they are made once only."""
     kept = kept_site(site.keep) if site.keep else None
     if kept is not None:
@@ -203,7 +160,7 @@ def _site_data(site: _Loaded, task: Task, seed: int) -> SiteData:
     return keep_site(made, site.keep) if site.keep else made
 
 
-def _made(site: _Loaded, task: Task, seed: int) -> SiteData:
+def _made(site: LoadedSite, task: Task, seed: int) -> SiteData:
     parts = {
         split: [case for case in site.cases if site.splits.of[case.name] == split]
         for split in SPLITS
@@ -217,7 +174,7 @@ def _made(site: _Loaded, task: Task, seed: int) -> SiteData:
     )
 
 
-def _cases(cases: Sequence[_Case], site: _Loaded, task: Task, seed: int) -> Cases:
+def _cases(cases: Sequence[LoadedCase], site: LoadedSite, task: Task, seed: int) -> Cases:
     side = task.resolution
     unknown = np.full((side, side), UNLABELLED, dtype=np.uint8)
     masks = [unknown if case.mask is None else case.mask for case in cases]
@@ -254,7 +211,7 @@ def _scored(mask: Mask) -> Mask:
     return mask if unknown.all() else np.where(unknown, np.uint8(0), mask)
 
 
-def _label(case: _Case, mask: Mask, site: _Loaded, task: Task, seed: int) -> Mask:
+def _label(case: LoadedCase, mask: Mask, site: LoadedSite, task: Task, seed: int) -> Mask:
     if site.kind == "mask":
         return mask
     if site.made:

@@ -37,13 +37,13 @@ def check_description(folder: Path, mistakes: Findings) -> None:
 def find_cases(images: Path, masks: Path, mistakes: Findings) -> list[FoundVolume]:
     """The cases of `imagesTr` or `imagesTs`, each with all its channels and its mask."""
     channels: dict[str, dict[int, Path]] = defaultdict(dict)
-    for file in _files(images):
+    for file in _files(images, mistakes):
         match = CHANNEL.match(_stem(file))
         if match is None:
             mistakes.add("has no number of a channel, such as _0000, in its name", file)
         else:
             channels[match[1]][int(match[2])] = file
-    annotated = {_stem(file): file for file in _files(masks)}
+    annotated = {_stem(file): file for file in _files(masks, mistakes)}
     for name in sorted(annotated.keys() - channels.keys()):
         mistakes.add(f"there is no image {name}_0000 to it", annotated[name])
     found = []
@@ -59,9 +59,19 @@ def find_cases(images: Path, masks: Path, mistakes: Findings) -> list[FoundVolum
     return found
 
 
-def _files(folder: Path) -> list[Path]:
-    inside = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [file for file in inside if is_nifti(file) or is_picture(file)]
+def has_channels(image: Path) -> bool:
+    """Whether an image's further channels lie in files beside it."""
+    return "_0000" in image.name and image.with_name(image.name.replace("_0000", "_0001")).exists()
+
+
+def _files(folder: Path, mistakes: Findings) -> list[Path]:
+    files = []
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if is_nifti(file) or is_picture(file):
+            files.append(file)
+        elif not file.name.startswith("."):
+            mistakes.add("is neither NIfTI nor a picture", file)
+    return files
 
 
 def _stem(file: Path) -> str:

@@ -36,7 +36,7 @@ def read_image(path: Path, channels: int, piece: Slice | None = None) -> Array:
     known = None if path.suffix.lower() in (".png", ".jpg", ".jpeg") else channels
     pixels = _kept(piece) if piece else _channels_last(_read(path, ("image",), channels), known)
     if pixels.dtype not in (np.uint8, np.bool_):
-        pixels = pixels.astype(np.float32)
+        pixels = pixels.astype(np.float32, copy=False)
         bad = pixels.size - np.count_nonzero(np.isfinite(pixels))
         if bad:
             raise UnreadableError(f"{bad} of its numbers are NaN or infinite")
@@ -52,6 +52,11 @@ def read_stored(
     Of an HDF5 file it is the first of `keys` it has; with a `piece` as for images.
     """
     return _kept(piece) if piece else _upright(_read(path, keys, COLOURS if colours else NUMBERS))
+
+
+def read_mask(path: Path, keys: Sequence[str] = ("mask",)) -> Array:
+    """H×W whole numbers, as they are in the file."""
+    return whole_numbers(read_stored(path, keys))
 
 
 def whole_numbers(pixels: Array) -> Array:

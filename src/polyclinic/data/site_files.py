@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from polyclinic.config.mistakes import did_you_mean
+from polyclinic.config.reading import parsed_toml
 from polyclinic.config.task import AT_A_SITE
 from polyclinic.data.code_tables import Codes, read_codes, read_names
 from polyclinic.data.errors import Findings, UnreadableError
@@ -92,8 +93,8 @@ def read_site_toml(path: Path) -> tuple[SiteToml, list[str]]:
     if not path.is_file():
         return SiteToml(), []
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = parsed_toml(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         return SiteToml(), [f"cannot be read: {error}"]
     errors = [*_word_errors(table)]
     spacing = _spacing(table.get("spacing", 1.0))

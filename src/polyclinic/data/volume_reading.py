@@ -15,7 +15,7 @@ from polyclinic.data.formats.instances import Instance, read_instance
 from polyclinic.data.formats.nifti import is_nifti, read_nifti
 from polyclinic.data.formats.segmentation import read_segmentation
 from polyclinic.data.formats.store import Store
-from polyclinic.data.formats.volume import Axis, Volume, same_place
+from polyclinic.data.formats.volume import Axis, Volume, axis_of, same_place
 from polyclinic.data.readers import read_image
 from polyclinic.data.site_files import SiteToml
 from polyclinic.data.volume_finding import FoundVolume, is_picture
@@ -63,6 +63,8 @@ def _read(found: FoundVolume, toml: SiteToml, store: Store) -> KeptVolume | list
         image = store.volume(found.files, how, lambda: _image(found, axis, toml.stored_window))
     except UnreadableError as error:
         return [(found.place, str(error))]
+    # A mask may be stored in another order than its image.
+    axis = axis_of(image, axis)
     arrays = {found.files[0]: store.array(found.files, how)}
     errors = []
     for file in found.annotations.values():

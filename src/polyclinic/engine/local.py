@@ -17,6 +17,7 @@ from polyclinic.config import Study
 from polyclinic.data.cases import SiteData, pool
 from polyclinic.data.load import load_federation
 from polyclinic.data.sources import listed_sites
+from polyclinic.engine.cross_site import write_cross_site
 from polyclinic.engine.devices import device_of, threads_of
 from polyclinic.engine.models import keep_model
 from polyclinic.engine.parents import end_with_parent
@@ -87,7 +88,13 @@ def local_sites(run: Run, data: Sequence[SiteData]) -> Iterator[LocalSites]:
     runner = SiteRunner(assign(run, data), device_of(settings.device))
     pictures = run.study.evaluation.pictures
     sites = LocalSites(
-        runner, data, run.folder, workers=settings.workers, threads=threads, pictures=pictures
+        runner,
+        data,
+        run.folder,
+        workers=settings.workers,
+        threads=threads,
+        pictures=pictures,
+        cross_site=run.study.evaluation.cross_site,
     )
     with closing(sites):
         yield sites
@@ -107,8 +114,10 @@ class LocalSites:
         workers: int = 1,
         threads: int = 1,
         pictures: bool = False,
+        cross_site: bool = False,
     ) -> None:
         assignment = runner.assignment
+        self.cross_site = cross_site
         self.runner, self.threads = runner, threads
         self.scored = assignment.sites
         self.trained = assignment.sites
@@ -164,10 +173,14 @@ class LocalSites:
     def keep(self, last: int) -> None:
         """Write each site's final model, its whole network and memory, into the run folder."""
         run, assignment = self.worker.run, self.runner.assignment
+        states = {}
         for info in self.scored:
             state = self.states.load(info.name, last)
             assert state is not None, "every site has finalized"
             keep_model(run, info.name, run.about().method, state, assignment)
+            states[info.name] = state
+        if self.cross_site:
+            write_cross_site(run, self.runner, self.worker.data, states)
 
     def _map(self, work: Callable[..., Outcome], tasks: Sequence[Any]) -> Iterable[Outcome]:
         if self.pool:

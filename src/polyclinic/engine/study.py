@@ -159,15 +159,16 @@ def recover(
 def refuse_no_validation(study: Study, cases: int, unscored: int) -> None:
     """Raise an error where the best round is wanted but no cases could tell it."""
     if study.evaluation.choose == "best" and not cases:
-        needed = (
-            "evaluation.choose = 'best' needs validation cases with masks, and no site has any; "
-        )
+        advice = "give data.split a second share above 0"
         if unscored:
-            raise RunError(
-                f"{needed}the split is fine, but what it has for validation ({unscored} cases) has "
-                "no mask of a scored region: add masks for some of them, or set choose = 'last'"
+            advice = (
+                f"the split is fine, but its {unscored} validation cases have no mask of a scored "
+                "region: add masks for some of them"
             )
-        raise RunError(f"{needed}give data.split a second share above 0, or choose = 'last'")
+        raise RunError(
+            "evaluation.choose = 'best' needs validation cases with masks, and no site has any; "
+            f"{advice}, or choose = 'last'"
+        )
 
 
 def refuse_unsuitable(assignments: Mapping[str, Assignment]) -> None:

@@ -47,7 +47,7 @@ def origins(
 
 
 def _runs_at(path: Path, node: NodeFile | None) -> list[Path]:
-    if node is None or not (path.name == NODE or (path / NODE).exists()):
+    if node is None or not (path.suffix == ".toml" or (path / NODE).exists()):
         return find_runs([path])
     studies = sorted((node.state / "runs").glob("*"))
     if not studies:
@@ -58,7 +58,7 @@ def _runs_at(path: Path, node: NodeFile | None) -> list[Path]:
 def _node_of(path: Path) -> NodeFile | None:
     """The hospital's own file, where the path is it, or in the folder beside it."""
     place = path.resolve()
-    if place.name == NODE:
+    if place.suffix == ".toml":
         return load_node_file(place)
     near = [folder / NODE for folder in (place, *place.parents[:6])]
     return next((load_node_file(file) for file in near if file.is_file()), None)

@@ -28,6 +28,7 @@ from polyclinic.data.tasks import Task
 from polyclinic.exporting import frame
 from polyclinic.exporting.frame import DOMAIN, OPSET
 from polyclinic.federation.method import Method
+from polyclinic.federation.scoring import probabilities
 from polyclinic.federation.site import Site
 
 IR_VERSION = 10
@@ -44,7 +45,7 @@ class Predicting(nn.Module):
 
     def forward(self, prepared: Tensor) -> Tensor:
         """Give class probabilities (B×K×R×R)."""
-        return self.method.predict(self.site, prepared)
+        return probabilities(self.method, self.site, prepared)
 
 
 @torch.no_grad()

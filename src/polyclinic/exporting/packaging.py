@@ -15,13 +15,14 @@ from safetensors.torch import save
 
 from polyclinic.data.cases import SiteData
 from polyclinic.data.pictures import COLOURS
+from polyclinic.data.site_files import SiteToml
 from polyclinic.data.tasks import Task
 from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.evaluation.intervals import bootstrap_interval
 from polyclinic.exporting.choosing import SERVER, Origin
 from polyclinic.exporting.graph import core_of, whole_graph
 from polyclinic.exporting.judging import known_cases, look_at, usual
-from polyclinic.exporting.trained import cases_of, in_use, same_everywhere
+from polyclinic.exporting.trained import as_at_its_site, cases_of, in_use, same_everywhere
 from polyclinic.networks.parts import parameters
 from polyclinic.predict.card import card_page, card_text
 from polyclinic.predict.facts import Member, PackageFacts, QualityFacts, ScoreFacts, SiteFacts
@@ -34,7 +35,7 @@ KEPT_SETTINGS = ("task", "network", "method", "training", "federation")  # none 
 
 def packaged(origins: Sequence[Origin], *, title: str | None = None) -> Package:
     """One package of one model or, of several, of the ensemble that they are."""
-    task = _same_task(origins)
+    task, toml = _same_task(origins)
     data = _cases(origins)
     known = known_cases([*data.values()])
     cores, looks, weights, members = [], [], {}, []
@@ -50,6 +51,8 @@ def packaged(origins: Sequence[Origin], *, title: str | None = None) -> Package:
                 looks.append(look_at(method, site, known.cases))
     judged = usual(task, known, looks) if known is not None and looks else None
     facts = _facts(origins, task, data, tuple(members), judged, title)
+    reading = {"axis": toml.axis or "acquired", "stored_window": toml.stored_window}
+    facts = facts.model_copy(update=reading)
     contents = {GRAPH: whole_graph(task, cores).SerializeToString(), **weights}
     cards = {CARD: card_text(facts).encode(), PAGE: card_page(facts).encode()}
     return Package(facts, {**contents, **cards})
@@ -59,13 +62,13 @@ def _weights_name(number: int, origins: Sequence[Origin]) -> str:
     return f"weights-{number + 1}.safetensors" if len(origins) > 1 else "weights.safetensors"
 
 
-def _same_task(origins: Sequence[Origin]) -> Task:
-    tasks = {origin.run.study.task.built: None for origin in origins}
-    first = next(iter(tasks))
-    if any(task != first for task in tasks):
-        told = ", ".join(f"{task.name} at {task.resolution}²" for task in tasks)
-        raise RunError(f"an ensemble has one task; these models have several: {told}")
-    return first
+def _same_task(origins: Sequence[Origin]) -> tuple[Task, SiteToml]:
+    found = [as_at_its_site(origin) for origin in origins]
+    first, toml = found[0]
+    if any(task != first for task, _ in found):
+        told = ", ".join(f"{task.name} at {task.resolution}², {task.fit}" for task, _ in found)
+        raise RunError(f"an ensemble has one task and preparing; these differ: {told}")
+    return first, toml
 
 
 def _cases(origins: Sequence[Origin]) -> dict[str, SiteData]:

@@ -13,6 +13,9 @@ from polyclinic.config import SiteSettings
 from polyclinic.data.cases import SiteData
 from polyclinic.data.errors import DataError
 from polyclinic.data.load import load_federation
+from polyclinic.data.site_files import SiteToml, read_site_toml
+from polyclinic.data.sources import listed_sites, sources_of
+from polyclinic.data.tasks import Task, as_at_site
 from polyclinic.engine.run import assignment_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
@@ -64,24 +67,57 @@ def same_everywhere(origin: Origin) -> bool:
 
 def cases_of(origin: Origin) -> list[SiteData]:
     """The cases of the model's site, or of all sites for the server's; none that can't be read."""
-    study, node = origin.run.study, origin.node
-    labels = origin.run.choice.labels
+    study = origin.run.study
+    if origin.node is None and study.engine.name != "local":
+        return []
     try:
-        if node is not None:
-            place = SiteSettings(name=node.name, folder=node.data, labels=node.labels)
-            splits = node.state / "splits"
-            return load_federation(
-                study.task.built, study.data, [place], labels=labels, splits_folder=splits
-            )
-        if study.engine.name != "local":
-            return []
-        splits = origin.run.folder.path.parents[2] / SPLITS
         data = load_federation(
-            study.task.built, study.data, study.site, labels=labels, splits_folder=splits
+            study.task.built,
+            study.data,
+            _places(origin),
+            labels=origin.run.choice.labels,
+            splits_folder=_splits(origin),
         )
     except (DataError, OSError):
         return []
     return [site for site in data if origin.owner in (SERVER, site.name)]
+
+
+def as_at_its_site(origin: Origin) -> tuple[Task, SiteToml]:
+    """The task as the model's site prepares its images, and what its site.toml says.
+
+    The server's model has the study's task. A site whose folder is not here counts as having none.
+    """
+    study = origin.run.study
+    task = study.task.built
+    if origin.owner == SERVER or (origin.node is None and study.engine.name != "local"):
+        return task, SiteToml()
+    try:
+        sources = sources_of(task, study.data, _places(origin))
+    except (DataError, OSError):
+        return task, SiteToml()
+    for source in sources:
+        toml = read_site_toml(source.folder / "site.toml")[0] if source.folder else SiteToml()
+        folder = source.folder.name if source.folder else ""
+        if (source.name or toml.name or folder) == origin.owner:
+            return as_at_site(task, {**toml.preparation, **source.preparation}, []), toml
+    return task, SiteToml()
+
+
+def _places(origin: Origin) -> tuple[SiteSettings, ...]:
+    """All sites of the study; at a hospital its own folder."""
+    node, study, listed = origin.node, origin.run.study, origin.run.study.site
+    if node is None:
+        return tuple(listed_sites(study.task.built, study.data, listed))
+    own = [site for site in listed if site.name == node.name]
+    named = own[0] if own else SiteSettings(name=node.name)
+    return (named.model_copy(update={"folder": node.data, "labels": node.labels or named.labels}),)
+
+
+def _splits(origin: Origin) -> Path:
+    if origin.node is not None:
+        return origin.node.state / SPLITS
+    return origin.run.folder.path.parents[2] / SPLITS
 
 
 def _state(path: Path) -> SiteState:

@@ -28,10 +28,7 @@ AT_ONCE = 12  # images predicted together
 def class_maps(method: Method, site: Site, cases: Cases) -> NDArray[np.uint8]:
     """The most probable class of every pixel, N×H×W."""
     with method.in_use(site):
-        found = [
-            likeliest(probabilities).cpu().numpy()
-            for probabilities in predictions(method, site, cases)
-        ]
+        found = [likeliest(found).cpu().numpy() for found in predictions(method, site, cases)]
     return np.concatenate(found) if found else cases.masks.numpy()
 
 
@@ -43,10 +40,10 @@ def predictions(method: Method, site: Site, cases: Cases) -> Iterator[Tensor]:
     """
     site.net.eval()
     for batch in in_order(cases, batch=AT_ONCE, device=site.device):
-        yield background_out_of_view(_probabilities(method, site, batch.images), batch.view)
+        yield background_out_of_view(probabilities(method, site, batch.images), batch.view)
 
 
-def _probabilities(method: Method, site: Site, images: Tensor) -> Tensor:
+def probabilities(method: Method, site: Site, images: Tensor) -> Tensor:
     """Those of the whole images, or of overlapping tiles, each pixel most by where it is inner."""
     places = tile_places(images.shape[-1], site.task.tile, site.task.overlap)
     if len(places) == 1:

@@ -5,6 +5,7 @@ import io
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -134,6 +135,7 @@ def evaluate(
     scores: list[CaseScore] = []
     worst: dict[str, list[Worst]] = {name: [] for name in models}
     for site in sites:
+        regions = site.regions(task)
         for case in site.cases(task):
             for name, model in models.items():
                 found = model.look(case.image)
@@ -143,13 +145,13 @@ def evaluate(
                 )
                 rows = [
                     row._replace(region=region, metric=metric, value=value)
-                    for region, classes in task.regions.items()
+                    for region, classes in regions.items()
                     for metric, value in all_metrics(
                         union(predicted, classes), union(true, classes), sizes, metrics
                     ).items()
                 ]
                 scores += rows
-                keep_worst(worst[name], rows, lambda f=found, c=case: _picture(c, f.classes, task))
+                keep_worst(worst[name], rows, partial(_picture, case, found.classes, task))
             on_case(case.name)
     known = {name: METRICS[name] for name in metrics}
     kept = {name: tuple(found) for name, found in worst.items()}
@@ -159,7 +161,7 @@ def evaluate(
 
 def same_task(models: Mapping[str, Model]) -> Task:
     """The task of all models; a PackageError where they have several."""
-    first, *others = models.values()
+    first = next(iter(models.values()))
     for name, model in models.items():
         if (model.task.name, model.task.classes) != (first.task.name, first.task.classes):
             raise PackageError(
@@ -185,13 +187,22 @@ def _sized(
     model: Model, case: LabelledCase, classes: Mask, in_square: bool
 ) -> tuple[Mask, Mask, tuple[float, float]]:
     """The predicted and the true mask in one size, and the size of its pixels."""
+    true = case.mask
+    if case.view is not None:  # what was not seen is background, in truth and prediction
+        classes, true = (np.where(case.view, each, np.uint8(0)) for each in (classes, true))
     if not in_square:
-        return classes, case.mask, case.spacing
+        return classes, true, case.spacing
     geometry = geometry_of(case.image, model.task)
     rows, columns = geometry.pixel
-    true = geometry.mask_there(case.mask, 0)
     predicted, _ = model.square(case.image)
-    return predicted, true, (case.spacing[0] * rows, case.spacing[1] * columns)
+    if case.view is not None:
+        seen = geometry.mask_there(case.view.astype(np.uint8), 0)
+        predicted = np.where(seen > 0, predicted, np.uint8(0))
+    return (
+        predicted,
+        geometry.mask_there(true, 0),
+        (case.spacing[0] * rows, case.spacing[1] * columns),
+    )
 
 
 def _picture(case: LabelledCase, predicted: Mask, task: Task) -> Picture:

@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, field_serializer
 
+from polyclinic.data.formats.volume import Axis
 from polyclinic.data.tasks import Task
 
 FORMAT = 1  # raised when older versions can no longer read a package
@@ -85,6 +86,8 @@ class PackageFacts(Facts):
     task: Task
     colours: dict[str, str]  # class → #rrggbb
     spacing: tuple[float, float] | None = None  # of the training images, rows and columns
+    axis: Axis = "acquired"  # along which the site cuts volumes into slices
+    stored_window: bool = False  # whether it sees DICOM through the window stored in it
     members: tuple[Member, ...]
     sites: tuple[SiteFacts, ...]
     scores: tuple[ScoreFacts, ...] = ()

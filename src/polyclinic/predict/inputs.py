@@ -95,14 +95,20 @@ def inputs_in(paths: Sequence[Path]) -> tuple[list[Input], list[tuple[Path, str]
     return _distinct(sorted(found, key=lambda each: each.name)), left
 
 
-def opened(image: str | PathLike[str] | Image.Image | Array, channels: int) -> Scan:
+def opened(
+    image: str | PathLike[str] | Image.Image | Array,
+    channels: int,
+    axis: Axis = "acquired",
+    *,
+    window: bool = False,
+) -> Scan:
     """A path, a PIL image or an array (H×W, H×W×C or C×H×W) as a case."""
     if isinstance(image, str | PathLike):
         found, left = inputs_in([Path(image)])
         if len(found) != 1:
             told = "; ".join(f"{file} {text}" for file, text in left)
             raise UnreadableError(told or f"{image} holds {len(found)} cases; give one of them")
-        return found[0].read(channels)
+        return found[0].read(channels, axis, window=window)
     array = np.asarray(image)
     if array.dtype not in (np.uint8, np.bool_):
         array = array.astype(np.float32)

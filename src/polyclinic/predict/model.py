@@ -55,7 +55,8 @@ class Model:
         """
         from polyclinic.predict.inputs import opened
 
-        scan = opened(image, self.task.channels)
+        facts = self.facts
+        scan = opened(image, self.task.channels, facts.axis, window=facts.stored_window)
         return scan.in_own_order(np.stack([self.classes(each) for each in scan.slices()]))
 
     def classes(self, image: Array) -> Mask:

@@ -27,7 +27,8 @@ SIZE, FLIPS, MEMBERS, IMAGE = MARGINS
 class Note:
     """What is doubtful about a prediction: reasons, the measures, and all of them in one number.
 
-    Above 1 at least one measure is beyond what is usual; not a number where nothing is known.
+    It is 0 for a usual case, 1 where one measure reaches its limit and the others are usual, and
+    not a number where nothing is known.
     """
 
     doubt: float
@@ -117,7 +118,8 @@ def judge(
         if number > 1
         for sentence in _reasons(name, shares, facts)
     ]
-    return Note(max(over.values(), default=math.nan), tuple(reasons), measures)
+    doubt = math.sqrt(sum(max(number, 0.0) ** 2 for number in over.values()))
+    return Note(doubt, tuple(reasons), measures)
 
 
 def _reasons(name: str, shares: Mapping[str, float], facts: QualityFacts) -> Iterable[str]:

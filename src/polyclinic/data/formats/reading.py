@@ -1,5 +1,6 @@
 """Volumes out of whatever a path holds."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,11 +64,17 @@ def read_instances_of(files: Sequence[Path]) -> tuple[list[Instance], list[Left]
 def files_below(folder: Path) -> list[Path]:
     """All files at any depth by name, hidden ones left out; too many raise."""
     files: list[Path] = []
-    for path in sorted(folder.rglob("*")):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if hidden or path.is_dir() or path.name == "Thumbs.db":
-            continue
-        files.append(path)
+    seen: set[str] = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        # A link may lead back to where it stands.
+        folders[:] = [] if real in seen else sorted(_shown(folders))
+        files += [Path(place, name) for name in _shown(names)] if real not in seen else []
+        seen.add(real)
         if len(files) > MAX_FILES:
             raise UnreadableError(f"holds more than {MAX_FILES:,} files")
-    return files
+    return sorted(files)
+
+
+def _shown(names: Sequence[str]) -> list[str]:
+    return [name for name in names if not name.startswith(".") and name != "Thumbs.db"]

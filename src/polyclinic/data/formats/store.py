@@ -20,7 +20,7 @@ import numpy as np
 from polyclinic.data.errors import DataError
 from polyclinic.data.formats.volume import Array, Turn, Volume
 
-FOLDER = "volumes"  # beside the runs, a folder for each site in it
+FOLDER = "_volumes"  # beside the runs, where no study can have this name; a folder for each site
 SALT = "salt"
 FORMAT = "1"  # of what is kept; another one is read anew
 Slice = tuple[Path, int]  # a kept volume, and the number of a slice
@@ -85,6 +85,12 @@ def read_slice(piece: Slice) -> Array:
     """Channels × rows × columns of a kept volume, mapped, not copied."""
     file, number = piece
     return _mapped(file)[number]
+
+
+def kept_volume(file: Path) -> Volume:
+    """All that is known of a kept volume but its files."""
+    _, *about = json.loads(file.with_suffix(".json").read_text())
+    return _volume(file, [[], *about], ())
 
 
 @lru_cache(maxsize=256)

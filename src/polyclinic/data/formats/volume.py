@@ -21,7 +21,7 @@ Axis = Literal["axial", "coronal", "sagittal", "acquired"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 # Where slices, rows and columns go: 1 to the left, 2 to the back, 3 to the head, below 0 away.
 VIEWS = {"axial": (3, 2, 1), "coronal": (2, -3, 1), "sagittal": (1, -3, 2)}
-ACROSS = {3: "axial", 2: "coronal", 1: "sagittal"}
+ACROSS: dict[int, Axis] = {3: "axial", 2: "coronal", 1: "sagittal"}
 LPS = np.diag([-1.0, -1.0, 1.0])  # NIfTI counts to the right and to the front
 TILT_TOLD, TILT_REFUSED, SHEAR_REFUSED = 1.0, 40.0, 0.5  # degrees
 
@@ -105,6 +105,14 @@ def turn_to(affine: Array, axis: Axis, across: int) -> tuple[Turn, float]:
         order.append(stored[place])
         flipped.append(bool(directions[place, stored[place]] * goal < 0))
     return Turn((order[0], order[1], order[2]), (flipped[0], flipped[1], flipped[2])), tilt
+
+
+def axis_of(volume: Volume, unknown: Axis) -> Axis:
+    """Along which axis the slices go, `unknown` where the volume does not say its place."""
+    if volume.affine is None:
+        return unknown
+    towards = abs(_directions(volume.affine)[:, volume.turn.order[0]])
+    return ACROSS[int(towards.argmax()) + 1]
 
 
 def same_place(one: Volume, other: Volume) -> bool:

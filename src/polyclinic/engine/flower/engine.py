@@ -93,6 +93,11 @@ def refuse_impossible(study: Study) -> None:
             f"{', '.join(study.files)}: a file of this machine, and across hospitals only "
             "installed code runs; make it a package, or use polyclinic run"
         )
+    if study.evaluation.cross_site:
+        raise RunError(
+            "evaluation.cross_site needs all sites on one machine; across hospitals each one hands "
+            "out its own model (polyclinic export), and polyclinic evaluate --cross-site compares"
+        )
     pooling = [each.title for each in study.method if each.built.pools]
     if pooling:
         raise RunError(

@@ -22,5 +22,5 @@ def keep_results(
     folder.write_atomic("study.toml", to_toml(run.study))
     folder.write_about(about(run, runner, torch.get_num_threads()))
     folder.forget_after(number)
-    folder.append_scores(Score(number, "test", site, *row) for row in rows)
+    folder.append(scores=[Score(number, "test", site, *row) for row in rows])
     folder.finish(Finished(chosen_round=number, seconds=0.0))

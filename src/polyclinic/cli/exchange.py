@@ -1,0 +1,127 @@
+"""`polyclinic data import` and `polyclinic data export`: sites from and to other layouts."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from polyclinic.cli.code import tables
+
+if TYPE_CHECKING:
+    from polyclinic.data.tasks import Task
+    from polyclinic.data.understanding import Choices, Understood
+
+Runs = Annotated[Path, typer.Option("--runs", help="Where volumes and the salt of names are kept.")]
+
+
+def import_site(
+    source: Annotated[Path, typer.Argument(help="A folder of sites, or of images and masks.")],
+    destination: Annotated[Path, typer.Argument(help="Where the site folders will stand.")],
+    task: Annotated[str | None, typer.Option("--task", help="The task they are for.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The site's name; default: the folder's.")
+    ] = None,
+    masks: Annotated[str | None, typer.Option(help='Which files are masks: "manual/*".')] = None,
+    images: Annotated[str | None, typer.Option(help="Which files are images.")] = None,
+    axis: Annotated[str | None, typer.Option(help="Along which a volume is cut.")] = None,
+    sheet: Annotated[Path, typer.Option(help="Where to draw the contact sheet.")] = Path(
+        "contact-sheet.png"
+    ),
+    leave_out: Annotated[
+        bool, typer.Option("--leave-out", help="Leave out what has mistakes, import the rest.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Write without asking.")] = False,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Turn images and masks in (nearly) any layout into site folders."""
+    from polyclinic.data.understanding import Choices, Unclear
+
+    choices = Choices(masks, images, name, axis)
+    while True:
+        try:
+            _import(source, destination, task, choices, sheet, leave_out, yes, runs)
+            return
+        except Unclear as unclear:
+            if not sys.stdin.isatty():
+                raise
+            answer = typer.prompt(unclear.question)
+            if unclear.option == "task":
+                task = answer
+            else:
+                choices = replace(choices, **{unclear.option: answer})
+
+
+def export_site(
+    site: Annotated[Path, typer.Argument(help="A site folder.")],
+    destination: Annotated[Path, typer.Argument(help="The dataset's folder, not there yet.")],
+    format_: Annotated[str, typer.Option("--format", help="Only nnunet so far.")] = "nnunet",
+    task: Annotated[str | None, typer.Option("--task", help="The task it is for.")] = None,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Write a site's images and masks as a dataset of another program."""
+    from polyclinic.data.exporting import export_nnunet
+    from polyclinic.data.formats.store import FOLDER as VOLUMES
+    from polyclinic.data.site_files import read_site_toml
+
+    if format_ != "nnunet":
+        raise ValueError(f'no format "{format_}" (allowed: nnunet)')
+    said, _ = read_site_toml(site / "site.toml")
+    chosen = _task([task or said.task])
+    counts, left = export_nnunet(site, destination, chosen, runs / VOLUMES)
+    for line in left:
+        typer.echo(f"left out: {line}")
+    typer.echo(f"{destination}: {counts['Tr']} cases to train on, {counts['Ts']} to test on")
+
+
+def _import(
+    source: Path,
+    destination: Path,
+    task: str | None,
+    choices: Choices,
+    sheet: Path,
+    leave_out: bool,
+    yes: bool,
+    runs: Path,
+) -> None:
+    from polyclinic.cli.terminal_tables import show_understood
+    from polyclinic.data.formats.store import FOLDER as VOLUMES
+    from polyclinic.data.importing import import_sites
+    from polyclinic.data.understanding import understanding
+
+    def agree() -> bool:
+        typer.echo(f"contact sheet: {sheet}")
+        ask = sys.stdin.isatty() and not yes
+        return not ask or typer.confirm(f"Write {_sites(understood)} to {destination}?")
+
+    with understanding(source, choices, runs / VOLUMES) as understood:
+        show_understood(understood)
+        chosen = _task([task] if task else [site.toml.task for site in understood.sites])
+        folders, left = import_sites(
+            understood, destination, chosen, sheet=sheet, agree=agree, leave_out=leave_out
+        )
+    for line in left:
+        typer.echo(f"left out: {line}")
+    for folder in folders:
+        typer.echo(str(folder))
+    if not folders:
+        typer.echo("nothing was written")
+
+
+def _sites(understood: Understood) -> str:
+    return ", ".join(site.name for site in understood.sites)
+
+
+def _task(names: list[str | None]) -> Task:
+    """The one task that is named; a person is to say it where there is none, or several."""
+    from polyclinic.data.tasks import task_called
+    from polyclinic.data.understanding import Unclear
+
+    known = tables().task
+    named = {name for name in names if name}
+    if len(named) != 1:
+        raise Unclear("task", f"for which task is it ({', '.join(known)})?")
+    return task_called(named.pop(), known)
