@@ -10,7 +10,7 @@ from typing import Any
 
 from polyclinic.config import SiteSettings, Study, Tables, load_study
 from polyclinic.config.node_file import NodeFile
-from polyclinic.data.cases import SiteData, with_masks
+from polyclinic.data.cases import SiteData
 from polyclinic.data.load import load_federation
 from polyclinic.engine.devices import device_of, threads_of
 from polyclinic.engine.flower.carrier import PayloadError
@@ -114,12 +114,12 @@ class SiteService:
 
     def _greet(self, request: GreetingRequest) -> Payload:
         data = self._data(request.study)
-        about = site_info(data)
+        about = site_info(data, self._study(request.study).task.built)
         run = self._open(request.study, (about,))
         self._check(run.study, len(data.train), run.runner)
         response = GreetingResponse(
             about=about,
-            scorable=len(with_masks(data.val)),
+            scorable=len(data.scorable("val", run.study.task.built.regions)),
             version=version("polyclinic"),
             packages=run.study.packages,
         )
