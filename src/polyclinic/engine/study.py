@@ -100,7 +100,7 @@ def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:
         advice = (
             "the study changed since: start afresh with --fresh, or give it another name"
             if resume
-            else "continue with --resume, or start afresh with --fresh"
+            else "continue with --resume (resume=True), or start afresh with --fresh (fresh=True)"
         )
         raise RunError("\n".join([*mistakes, advice]))
 
