@@ -50,7 +50,8 @@ def probabilities(method: Method, site: Site, images: Tensor) -> Tensor:
         return method.predict(site, images)
     weights = torch.from_numpy(tile_weights(site.task.tile)).to(images.device)
     counts = images.new_zeros(images.shape[-2:])
-    blended = images.new_zeros((len(images), len(site.task.classes), *images.shape[-2:]))
+    size = (images.shape[0], len(site.task.classes), *images.shape[-2:])
+    blended = images.new_zeros(size)
     for rows, columns in places:
         tiles = images[..., rows, columns].contiguous(memory_format=torch.channels_last)
         blended[..., rows, columns] += weights * method.predict(site, tiles)
