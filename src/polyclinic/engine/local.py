@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 import torch.multiprocessing
 
-from polyclinic.config import Study
+from polyclinic.config import EvaluationSettings, Study
 from polyclinic.data.cases import SiteData, pool
 from polyclinic.data.load import load_federation
 from polyclinic.data.sources import listed_sites
@@ -35,6 +35,7 @@ from polyclinic.runs import RoundLine, RunError, RunFolder, SiteInfo
 
 Outcome = TypeVar("Outcome")
 POOLED = "pooled"
+SCORES_ONLY = EvaluationSettings(pictures=False)
 
 
 class LocalEngine:
@@ -86,15 +87,8 @@ def local_sites(run: Run, data: Sequence[SiteData]) -> Iterator[LocalSites]:
     threads = threads_of(settings.threads, settings.workers)
     prepare_process(threads)
     runner = SiteRunner(assign(run, data), device_of(settings.device))
-    pictures = run.study.evaluation.pictures
     sites = LocalSites(
-        runner,
-        data,
-        run.folder,
-        workers=settings.workers,
-        threads=threads,
-        pictures=pictures,
-        cross_site=run.study.evaluation.cross_site,
+        runner, data, run.folder, run.study.evaluation, workers=settings.workers, threads=threads
     )
     with closing(sites):
         yield sites
@@ -110,14 +104,13 @@ class LocalSites:
         runner: SiteRunner,
         data: Sequence[SiteData],
         folder: RunFolder,
+        evaluation: EvaluationSettings = SCORES_ONLY,
         *,
         workers: int = 1,
         threads: int = 1,
-        pictures: bool = False,
-        cross_site: bool = False,
     ) -> None:
-        assignment = runner.assignment
-        self.cross_site = cross_site
+        assignment, pictures = runner.assignment, evaluation.pictures
+        self.cross_site = evaluation.cross_site
         self.runner, self.threads = runner, threads
         self.scored = assignment.sites
         self.trained = assignment.sites
