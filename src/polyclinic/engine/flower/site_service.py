@@ -111,7 +111,7 @@ class SiteService:
         self._check(run.run.study, len(data.train), run.runner)
         response = GreetingResponse(
             about=about,
-            scorable=len(data.scorable("val", run.study.task.built.regions)),
+            scorable=len(data.scorable("val", run.run.study.task.built.regions)),
             version=version("polyclinic"),
             packages=run.run.study.packages,
         )
