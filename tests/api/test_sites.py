@@ -22,7 +22,8 @@ def test_the_task_is_the_one_that_the_site_names(tmp_path):
     write_site(tmp_path / "north")
     with pytest.raises(pc.ConfigError, match="task: is required"):
         pc.load_site(tmp_path / "north")
-    (tmp_path / "north" / "site.toml").write_text('task = "fundus"\n')
+    (tmp_path / "north" / "site.toml").write_text('task = "fundus"\nname = "nord"\n')
+    assert pc.load_site(tmp_path / "north", resolution=32).name == "nord"
     assert pc.load_site(tmp_path / "north").train.images.shape[1:] == (3, 384, 384)
 
 

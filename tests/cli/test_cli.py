@@ -273,7 +273,7 @@ def test_importing_says_what_it_understood_and_what_it_left_out(polyclinic, tmp_
     )
     assert code == 0
     assert "3 pictures" in out
-    assert "left out: notes.txt: is neither NIfTI nor DICOM" in out
+    assert "left out: notes.txt: is no image that can be read" in out
     assert (tmp_path / "contact-sheet.png").exists()
     assert (tmp_path / "ours" / "clinic" / "masks" / "2.png").exists()
 

@@ -13,13 +13,12 @@ def strange_folder(tmp_path):
     return tmp_path / "data" / name
 
 
-def test_models_of_runs_are_tried_on_a_site_folder(federation, strange_folder):
+def test_models_of_runs_are_tried_on_a_site_folder(federation, strange_folder, monkeypatch):
     done = federation(sites=2, rounds=1).run(
         "fedrep", "network.name=unet", "evaluation.choose=last"
     )
-    told = CliRunner().invoke(
-        app, ["unseen", str(strange_folder), str(done.folder.path), "--iterations", "1"]
-    )
+    monkeypatch.chdir(strange_folder)
+    told = CliRunner().invoke(app, ["unseen", ".", str(done.folder.path), "--iterations", "1"])
     assert told.exit_code == 0, told.output
     for word in ("FedRep, seed 0", strange_folder.name, "ensemble", "tuned here", "Dice"):
         assert word in told.output

@@ -51,3 +51,10 @@ def test_what_is_true_of_many_files_is_said_once():
 def test_long_lists_are_cut_short():
     assert listed(["a", "b"]) == "a, b"
     assert listed(list("abcdefg"), most=3) == "a, b, c and 4 more"
+
+
+def test_slices_of_one_file_count_once():
+    findings = Findings("north", Path("north"))
+    for number in range(12):
+        findings.add("is wrong", Path("north", f"{number // 3}.nii"))
+    assert findings.lines == ["site north, 0.nii and 3 more: is wrong"]

@@ -50,8 +50,11 @@ def understand(source, runs=None, **choices):
         return understood
 
 
+KEYS = ("masks", "images", "name", "axis", "values", "colours")
+
+
 def bring(source, destination, task, **how):
-    choices = {key: how.pop(key) for key in ("masks", "images", "name", "axis") if key in how}
+    choices = {key: how.pop(key) for key in KEYS if key in how}
     with understanding(source, Choices(**choices)) as understood:
         return import_sites(understood, destination, task, **how)
 
@@ -186,10 +189,10 @@ def test_loose_pictures_are_paired_by_their_names(tmp_path):
 
     assert understood.layout == "files"
     assert understood.left_out() == [
-        "notes.txt: is neither NIfTI nor DICOM",
+        "notes.txt: is no image that can be read",
         "photos/9_image.png: is a second file of case 9, as 9-img.png",
     ]
-    assert left == ["site clinic, images/9.png: has no mask and no label"]
+    assert left == ["site clinic, photos/9-img.png: has no mask and no label"]
     assert folders == [tmp_path / "ours" / "clinic"]
     site = read_site(folders[0])
     assert [case.name for case in site.cases] == ["0", "1", "2", "3"]
@@ -309,3 +312,52 @@ def test_nnunet_datasets_become_site_folders(tmp_path):
     )
     with pytest.raises(DataError, match="has channels in files of their own"):
         bring(tmp_path / "Dataset001", tmp_path / "theirs", PROSTATE)
+
+
+def write_public(folder, inside=255):
+    """Photographs and masks of black and another value or colour, called as public sets do."""
+    for number in range(3):
+        image, mask = draw_case(number)
+        write_picture(folder / "photos" / f"{number:02}.png", image)
+        drawn = np.multiply.outer(mask > 0, np.array(inside)).astype(np.uint8)
+        write_picture(folder / "manual" / f"{number:02}_manual1.png", drawn)
+    return folder
+
+
+def test_what_values_of_masks_mean_can_be_an_option(tmp_path):
+    source = write_public(tmp_path / "drive")
+    (folder,), _ = bring(source, tmp_path / "ours", FUNDUS, values="0=background, 255=rim+cup")
+    assert read_site(folder).toml.masks.values == {0: ("background",), 255: ("rim", "cup")}
+    assert check_folder(tmp_path / "ours").mistakes == ()
+    red = write_public(tmp_path / "red", inside=(255, 0, 0))
+    colours = {"colours": "#000000=background, #ff0000=disc"}
+    (painted,), _ = bring(red, tmp_path / "again", FUNDUS, **colours)
+    assert read_site(painted).toml.masks.colours["#ff0000"] == ("disc",)
+    site_folder = folder.rename(tmp_path / "site")  # of a site folder, too
+    (site_folder / "site.toml").unlink()
+    (folder,), _ = bring(site_folder, tmp_path / "third", FUNDUS, values="0=background,255=disc")
+    assert check_folder(folder, FUNDUS).mistakes == ()
+    with pytest.raises(DataError, match=r"--values: .*such as 0=background,255=vessel"):
+        bring(source, tmp_path / "no", FUNDUS, values="255")
+    with pytest.raises(DataError, match=r"--values: values has \"x\""):
+        bring(source, tmp_path / "no", FUNDUS, values="x=rim")
+
+
+def test_masks_that_mean_nothing_yet_are_told_once_by_the_names_of_their_source(tmp_path):
+    source = write_public(tmp_path / "drive")
+    with pytest.raises(DataError) as caught:
+        bring(source, tmp_path / "ours", FUNDUS)
+    text = str(caught.value)
+    assert "site drive, manual/00_manual1.png: has the value 255" in text
+    assert "--values" in text
+    assert "there is no case with a mask" not in text
+    assert not (tmp_path / "ours").exists()
+
+
+def test_an_axis_and_a_name_that_would_have_no_effect_are_refused(tmp_path):
+    write_volume_site(tmp_path / "sites" / "north")
+    write_volume_site(tmp_path / "sites" / "south")
+    with pytest.raises(DataError, match=r"--axis.*site\.toml"):
+        bring(tmp_path / "sites", tmp_path / "ours", PROSTATE, axis="coronal")
+    with pytest.raises(DataError, match=r"--name: .*2 sites"):
+        bring(tmp_path / "sites", tmp_path / "ours", PROSTATE, name="east")

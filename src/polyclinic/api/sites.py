@@ -35,7 +35,8 @@ def load_site(
     if chosen is None:
         raise ConfigError("pc.load_site(…)", mistakes)
     built = chosen.built.with_resolution(resolution) if resolution else chosen.built
-    site = SiteSettings(name=place.name, folder=place, labels=labels)
+    name = read_site_toml(place / "site.toml")[0].name or place.name
+    site = SiteSettings(name=name, folder=place, labels=labels)
     (data,) = load_federation(built, DataSettings(), [site], splits_folder=None)
     return data
 

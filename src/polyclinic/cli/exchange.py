@@ -28,6 +28,12 @@ def import_site(
     masks: Annotated[str | None, typer.Option(help='Which files are masks: "manual/*".')] = None,
     images: Annotated[str | None, typer.Option(help="Which files are images.")] = None,
     axis: Annotated[str | None, typer.Option(help="Along which a volume is cut.")] = None,
+    values: Annotated[
+        str | None, typer.Option(help='What masks\' values mean: "0=background,255=vessel".')
+    ] = None,
+    colours: Annotated[
+        str | None, typer.Option(help='What their colours mean: "#ff0000=rim,#0000ff=cup".')
+    ] = None,
     sheet: Annotated[Path, typer.Option(help="Where to draw the contact sheet.")] = Path(
         "contact-sheet.png"
     ),
@@ -40,7 +46,7 @@ def import_site(
     """Turn images and masks in (nearly) any layout into site folders."""
     from polyclinic.data.understanding import Choices, Unclear
 
-    choices = Choices(masks, images, name, axis)
+    choices = Choices(masks, images, name, axis, values, colours)
     while True:
         try:
             _import(source, destination, task, choices, sheet, leave_out, yes, runs)

@@ -71,7 +71,16 @@ def show_understood(understood: Understood) -> None:
         CONSOLE.print(f"left out: {line}", style="yellow")
     for site in understood.sites:
         for line in site.warnings:
-            CONSOLE.print(f"warning: {line}", style="yellow")
+            CONSOLE.print(f"warning: {understood.told(line)}", style="yellow")
+
+
+def _axis(site: SiteFolder) -> str:
+    """Along which axis the site's volumes are cut."""
+    from polyclinic.data.formats.instances import is_dicom
+    from polyclinic.data.formats.volume import usual_axis
+
+    usual = {usual_axis(dicom=is_dicom(case.image)) for case in site.cases if case.volume}
+    return site.toml.axis or ", ".join(sorted(usual))
 
 
 def _understood(site: SiteFolder) -> tuple[str, ...]:
@@ -90,6 +99,6 @@ def _understood(site: SiteFolder) -> tuple[str, ...]:
         str(len({case.patient for case in site.cases})),
         str(masks),
         ", ".join(kinds) or "none",
-        (site.toml.axis or "as the files have them") if volumes else "",
+        _axis(site) if volumes else "",
         ", ".join(sorted(spacings)[:3]) + ("…" if len(spacings) > 3 else ""),
     )

@@ -28,22 +28,24 @@ def unseen(
     from polyclinic.api.console import CONSOLE
     from polyclinic.config import SiteSettings
     from polyclinic.data.load import load_federation
+    from polyclinic.data.site_files import read_site_toml
     from polyclinic.engine.devices import device_of
     from polyclinic.engine.unseen import finished_run, try_models
     from polyclinic.runs import SPLITS, RunFolder, find_runs
 
+    name = read_site_toml(site / "site.toml")[0].name or site.resolve().name
     for path in find_runs(paths):
         run = finished_run(RunFolder(path), tables())
         study = run.study
-        place = SiteSettings(name=site.name, folder=site.resolve())
+        place = SiteSettings(name=name, folder=site.resolve())
         (data,) = load_federation(
             study.task.built, study.data, [place], splits_folder=path.parents[2] / SPLITS
         )
         device = device_of(study.engine.device)
         rows = try_models(run, data, device, iterations=iterations)
         titles = {metric.name: metric.built.title for metric in study.metric}
-        name = f"{study.method[0].title}, seed {study.seeds[0]}"
-        CONSOLE.print(_table(name, data.name, rows, titles))
+        title = f"{study.method[0].title}, seed {study.seeds[0]}"
+        CONSOLE.print(_table(title, data.name, rows, titles))
 
 
 def _table(run: str, site: str, rows: list[UnseenScore], titles: Mapping[str, str]) -> Table:

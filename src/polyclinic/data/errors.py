@@ -46,9 +46,10 @@ class Findings:
     @property
     def lines(self) -> list[str]:
         """All that was noted; what is true of many files is said once."""
-        files = Counter(text for text, file in self._found if file)
+        found = dict.fromkeys(self._found)  # slices of a volume have one file
+        files = Counter(text for text, file in found if file)
         lines, folded = [], set()
-        for text, file in self._found:
+        for text, file in found:
             if text in self._whole:
                 lines.append(text)
             elif file is None or files[text] <= FEW:

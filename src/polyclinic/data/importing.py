@@ -25,7 +25,7 @@ from polyclinic.data.nnunet import has_channels
 from polyclinic.data.proposals import note_contents
 from polyclinic.data.site_files import COLUMNS
 from polyclinic.data.tasks import TASKS, Task
-from polyclinic.data.understanding import Understood
+from polyclinic.data.understanding import EXAMPLES, Understood
 
 Agree = Callable[[], bool]  # asked when the contact sheet is drawn and nothing is written yet
 
@@ -55,11 +55,11 @@ def import_sites(
         for site in sites
         if (destination / site.name).exists()
     ]
-    refuse([*taken, *(line for _, mistakes, _ in usable for line in mistakes)])
+    refuse([*taken, *(understood.told(line) for _, mistakes, _ in usable for line in mistakes)])
     destination.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".import-", dir=destination) as unfinished:
         folders = [Path(unfinished, site.name) for site in sites]
-        left = [line for _, _, lines in usable for line in lines]
+        left = [understood.told(line) for _, _, lines in usable for line in lines]
         for site, folder in zip(sites, folders, strict=True):
             left += _copy(site, folder, task)
         refuse(check_folder(Path(unfinished), task).mistakes)
@@ -90,8 +90,11 @@ def _usable(
     note_contents(contents, task, mistakes)
     broken |= {each.case.volume or each.case.name for each in contents if each.mistakes}
     kept = [case for case in cases if (case.volume or case.name) not in broken]
+    if any(each.seen for each in contents):
+        mistakes.add(f'or say it here, such as --values "{EXAMPLES["values"]}" or --colours')
     if not kept:
-        mistakes.add("there is no case with a mask or a label")
+        if not broken:
+            mistakes.add("there is no case with a mask or a label")
         return site, [*mistakes.lines, *bare], []
     # What concerns the whole site cannot be left out.
     whole = [line for line in mistakes.lines if line.startswith(f"site {site.name}: ")]
@@ -146,10 +149,21 @@ def _about(site: SiteFolder, task: Task, spacing: Spacing | None) -> str:
     said: dict[str, Any] = tomllib.loads(own.read_text(encoding="utf-8")) if own.is_file() else {}
     # Of DICOM, which is not copied, both have been followed.
     rest = {key: said[key] for key in said if key not in ("modality", "stored_window")}
-    known = {"name": site.name, "task": _named(task), **_axis(site)}
+    known = {"name": site.name, "task": _named(task), **_axis(site), **_codes(site)}
     if spacing and "spacing" not in rest:
         known["spacing"] = list(spacing)
     return tomli_w.dumps({**rest, **known})
+
+
+def _codes(site: SiteFolder) -> dict[str, Any]:
+    """What values or colours stand for, as site.toml has it."""
+    masks = site.toml.masks
+    tables = {"values": masks.values, "colours": masks.colours}
+    return {
+        key: {str(code): list(names) for code, names in table.items()}
+        for key, table in tables.items()
+        if table
+    }
 
 
 def _axis(site: SiteFolder) -> dict[str, Any]:

@@ -6,16 +6,18 @@ checks them as it does any site.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from polyclinic.data.case_files import parts_of
-from polyclinic.data.errors import DataError, UnreadableError, listed
+from polyclinic.data.code_tables import Codes, read_codes
+from polyclinic.data.errors import DataError, UnreadableError, listed, refuse
 from polyclinic.data.folder import SiteFolder, read_site
+from polyclinic.data.formats.instances import is_dicom
 from polyclinic.data.formats.nifti import is_nifti, stem
 from polyclinic.data.formats.reading import Left, files_below, read_instances_of
 from polyclinic.data.nnunet import is_nnunet
@@ -26,6 +28,7 @@ MASK_WORDS = (
     *("annotation", "annotations", "seg", "segmentation", "segmentations"),
 )
 IMAGE_WORDS = ("image", "images", "img", "imgs", "photo", "photos", "scan", "training")
+EXAMPLES = {"values": "0=background,255=vessel", "colours": "#000000=background,#ff0000=rim+cup"}
 OWN_FILES = ("site.toml", "cases.csv", "splits.csv", "dataset.json", "readme.md", "readme.txt")
 
 
@@ -37,6 +40,8 @@ class Choices:
     images: str | None = None  # the pattern of files that are images; default: all others
     name: str | None = None  # the site's
     axis: str | None = None  # along which slices follow each other
+    values: str | None = None  # what values of masks stand for: 0=background,255=vessel
+    colours: str | None = None  # what colours stand for: #ff0000=rim+cup
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,14 @@ class Understood:
     sites: tuple[SiteFolder, ...]
     layout: str
     left: tuple[Left, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)  # a link's place → its file's
+
+    def told(self, line: str) -> str:
+        """A line about a site that names the file as the source has it."""
+        found = re.match(r"(site .*?, )(.+?)((?: and \d+ more)?: )", line)
+        if not found or found[2] not in self.origins:
+            return line
+        return f"{found[1]}{self.origins[found[2]]}{line[found.start(3) :]}"
 
     def left_out(self) -> list[str]:
         """A line for each reason for which files are no part of a site, with the first of them."""
@@ -72,8 +85,10 @@ def understanding(
     if not source.is_dir():
         raise DataError([f"there is no folder {source}"])
     folders = _site_folders(source)
+    codes = _codes(choices)
     if folders and not (choices.masks or choices.images):
-        sites = tuple(read_site(folder, choices.name, volumes) for folder in folders)
+        _refuse_choices(choices, len(folders))
+        sites = tuple(_coded(read_site(each, choices.name, volumes), codes) for each in folders)
         others = [path for path in _inside(source) if path not in folders and source not in folders]
         left = tuple((path, "holds no site: neither images/ nor imagesTr/") for path in others)
         yield Understood(source, sites, _layout(folders[0]), left)
@@ -82,7 +97,50 @@ def understanding(
         name = choices.name or source.resolve().name
         folder = Path(passing, name)
         left = tuple(_sort(source, folder, choices))
-        yield Understood(source, (read_site(folder, name, volumes),), "files", left)
+        site = _coded(read_site(folder, name, volumes), codes)
+        yield Understood(source, (site,), "files", left, _origins(folder, source))
+
+
+def _codes(choices: Choices) -> Codes:
+    """What the options say that values or colours of masks stand for."""
+    tables: dict[str, dict[str, list[str]]] = {}
+    for key, told in (("values", choices.values), ("colours", choices.colours)):
+        pairs = [pair.partition("=") for pair in (told or "").split(",") if pair.strip()]
+        if not all(equals and names.strip() for _, equals, names in pairs):
+            refuse([f"--{key}: {told!r} is no list of names, such as {EXAMPLES[key]}"])
+        tables[key] = {
+            code.strip(): [name.strip() for name in names.split("+")] for code, _, names in pairs
+        }
+    errors: list[str] = []
+    codes = read_codes(tables, "", errors)
+    refuse([f"--{text.split()[0]}: {text}" for text in errors])
+    return codes
+
+
+def _coded(site: SiteFolder, codes: Codes) -> SiteFolder:
+    if not (codes.values or codes.colours):
+        return site
+    return replace(site, toml=replace(site.toml, masks=codes))
+
+
+def _refuse_choices(choices: Choices, sites: int) -> None:
+    """Options that site folders leave nothing to choose for."""
+    mistakes = []
+    if choices.axis:
+        mistakes.append("--axis: site folders say it themselves, before or after, in site.toml")
+    if choices.name and sites > 1:
+        mistakes.append(f"--name: there are {sites} sites, and each has a name of its own")
+    refuse(mistakes)
+
+
+def _origins(folder: Path, source: Path) -> dict[str, str]:
+    """Where the files lie in the source to which the links of the passing folder lead."""
+    root = source.resolve()
+    return {
+        str(link.relative_to(folder)): str(link.resolve().relative_to(root))
+        for link in files_below(folder)
+        if link.is_symlink() and link.resolve().is_relative_to(root)
+    }
 
 
 def _site_folders(source: Path) -> list[Path]:
@@ -117,7 +175,10 @@ def _sort(source: Path, folder: Path, choices: Choices) -> list[Left]:
     except UnreadableError as error:
         raise DataError([f"{source} {error}"]) from error
     simple = [file for file in files if is_nifti(file) or file.suffix.lower() in PICTURES]
-    instances, left = read_instances_of(sorted(set(files) - set(simple)))
+    instances, others = read_instances_of(sorted(set(files) - set(simple)))
+    left = [
+        (file, why if is_dicom(file) else "is no image that can be read") for file, why in others
+    ]
     for each in instances:
         part = "masks" if each.segmentation else "images"
         _link(each.file, folder / part / each.file.relative_to(source))
