@@ -25,7 +25,7 @@ Finding = tuple[Path, str]
 FILLED = ("box", "rotated-box")  # the kinds of label that leave no pixel out
 ALL_LABELLED = (
     "labels every pixel, so what was not drawn will train as its value; save it as 255, or name "
-    'that value "unlabelled" in weak.values of site.toml (docs/data.md, Masks)'
+    'that value "unlabelled" in weak.values of site.toml (docs/data.md, Masks with other values)'
 )
 
 

@@ -3,7 +3,7 @@
 import csv
 import shutil
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -158,9 +158,10 @@ def _about(site: SiteFolder, task: Task, spacing: Spacing | None) -> str:
 def _codes(site: SiteFolder) -> dict[str, Any]:
     """What values or colours stand for, as site.toml has it."""
     masks = site.toml.masks
+    tables: dict[str, Mapping[Any, tuple[str, ...]]]
     tables = {"values": masks.values, "colours": masks.colours}
     return {
-        key: {str(code): list(names) for code, names in table.items()}
+        key: {str(code): names[0] if len(names) == 1 else names for code, names in table.items()}
         for key, table in tables.items()
         if table
     }
