@@ -451,3 +451,13 @@ def test_a_site_knows_whether_its_pixels_have_a_size(tmp_path):
     (tmp_path / "south" / "site.toml").write_text("spacing = 1.0\n")
     (south,) = load_federation(TASKS["fundus"].with_resolution(32), settings)
     assert south.measured
+
+
+def test_copies_of_an_image_keep_a_plain_name(tmp_path):
+    (tmp_path / "north" / "images").mkdir(parents=True)
+    data = plain_dicom(draw_volume(0, 1)[0][0])
+    for name in ("a.dcm", "b.dcm"):
+        data.save_as(tmp_path / "north" / "images" / name, enforce_file_format=True)
+    site = read_site(tmp_path / "north")
+    assert "has the same SOP instance UID as" in "\n".join(site.mistakes)
+    assert not [case.name for case in site.cases if case.name.startswith("None")]

@@ -101,7 +101,7 @@ def keep_salt(site: SiteFolder, volumes: Path | None) -> None:
 
 def _distinct(cases: Sequence[CaseFiles]) -> list[CaseFiles]:
     """The cases with their split in front of the name where train/ and test/ share names."""
-    if len({case.name for case in cases}) == len(cases):
+    if len({case.name for case in cases}) == len(cases) or not all(case.split for case in cases):
         return list(cases)
     return [_with_split(case) for case in cases]
 
