@@ -456,7 +456,8 @@ def test_a_site_knows_whether_its_pixels_have_a_size(tmp_path):
 def test_copies_of_an_image_keep_a_plain_name(tmp_path):
     (tmp_path / "north" / "images").mkdir(parents=True)
     data = plain_dicom(draw_volume(0, 1)[0][0])
-    for name in ("a.dcm", "b.dcm"):
+    for name, uid in (("a", "1.2"), ("b", "1.2"), ("c", "1.3"), ("d", "1.3")):
+        data.SOPInstanceUID = data.file_meta.MediaStorageSOPInstanceUID = uid
         data.save_as(tmp_path / "north" / "images" / name, enforce_file_format=True)
     site = read_site(tmp_path / "north")
     assert "has the same SOP instance UID as" in "\n".join(site.mistakes)
