@@ -123,3 +123,11 @@ def test_a_scribble_whose_undrawn_pixels_are_0_is_a_warning(tmp_path):
     assert warning.startswith("site alpha, labels/scribble/00.png and 3 more: labels every pixel")
     (folder / "site.toml").write_text('weak.values = { 0 = "unlabelled", 1 = "rim" }')
     assert check_folder(folder, FUNDUS).warnings == ()
+
+
+def test_thin_strokes_on_a_large_transparent_layer_are_proposed_too():
+    seen = Counter({"transparent": 100_000, "#ff0000": 60, "#0000ff": 40, "#ff0001": 1})
+    told = proposal("scribble", seen, TASKS["fundus"])
+    assert '"#ff0000" = "rim", "#0000ff"' in told or '"#0000ff" = "cup", "#ff0000"' in told
+    assert 'transparent = "unlabelled"' in told
+    assert "#ff0001" not in told

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from polyclinic.config.printing import literal
 from polyclinic.data.case_reading import Content
+from polyclinic.data.code_tables import TRANSPARENT
 from polyclinic.data.coding import NOTHING
 from polyclinic.data.errors import Findings
 from polyclinic.data.tasks import Task
@@ -15,6 +16,7 @@ from polyclinic.masks import UNLABELLED
 
 HANDFUL = 12  # codes that someone may have chosen; more come from smoothing or from JPEG
 COMMON = 0.02  # the share of the drawn pixels that a stroke's colour has at least
+UNDRAWN = (str(UNLABELLED), TRANSPARENT)  # what strokes leave free
 PAGE = "docs/data.md, Masks with other values or colours"
 
 
@@ -40,8 +42,8 @@ def proposal(kind: str, seen: Counter[str], task: Task) -> str:
     """What to write into site.toml about masks or a kind of label with these codes."""
     files = "masks" if kind == "mask" else f"{kind} labels"
     if kind != "mask":
-        total = seen.total()
-        seen = Counter({code: n for code, n in seen.items() if n >= COMMON * total})
+        drawn = seen.total() - sum(seen[code] for code in UNDRAWN)
+        seen = Counter({code: n for code, n in seen.items() if n >= COMMON * drawn})
     codes = [code for code, _ in seen.most_common()]
     if len(codes) > HANDFUL or not codes:
         return (
@@ -62,7 +64,7 @@ def _lines(kind: str, codes: Sequence[str], task: Task) -> Iterator[str]:
     key = "colours" if any(not code.isdecimal() for code in codes) else "values"
     key = f"weak.{key}" if label else key
     rest = list(codes)
-    nothing = next((c for c in (str(UNLABELLED), "transparent") if label and c in rest), None)
+    nothing = next((code for code in UNDRAWN if label and code in rest), None)
     if nothing:
         rest.remove(nothing)
     # Background is what most pixels are, but 0 where there are only two values.
