@@ -37,7 +37,8 @@ def as_in_the_run(done, data):
     runner = SiteRunner(assignment_of(run, run.folder.about().sites), torch.device("cpu"))
     info = next(each for each in runner.assignment.sites if each.name == name)
     state = SiteState(done.site(name), done.memory(name))
-    rows, cases, predicted = runner.score(info, data, Scoring(2, "test", ("dice",)), None, state)
+    scoring = Scoring(2, "test", ("dice",))
+    rows, cases, predicted, _ = runner.score(info, data, scoring, None, state)
     written = [row for row in done.folder.scores("test") if row[2] == name and row[5] == "dice"]
     assert {row.case: row.value for row in written} == {row.case: row.value for row in rows}
     return cases, predicted
