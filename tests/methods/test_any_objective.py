@@ -11,6 +11,7 @@ SETTINGS = {
     "fc-pflfe": ("method.enhancement.share=0",),
     "consensus": ("method.warm_up=1",),
     "fedsoup": ("method.warm_up=0.5",),
+    "metafed": ("method.skilled_above=-1",),  # so that sites are taught and do not copy
 }
 QUICK = ("moon", "apfl", "fedgkd", "consensus", "virtual-classes")  # with losses of their own
 
