@@ -14,7 +14,7 @@ from polyclinic.data.cases import SiteData
 from polyclinic.data.errors import DataError
 from polyclinic.data.load import load_federation
 from polyclinic.data.site_files import SiteToml, read_site_toml
-from polyclinic.data.sources import sources_of
+from polyclinic.data.sources import listed_sites, sources_of
 from polyclinic.data.tasks import Task, as_at_site
 from polyclinic.engine.run import assignment_of
 from polyclinic.engine.site_runner import SiteRunner
@@ -103,10 +103,10 @@ def as_at_its_site(origin: Origin) -> tuple[Task, SiteToml]:
 
 
 def _places(origin: Origin) -> tuple[SiteSettings, ...]:
-    """The sites as the study lists them; at a hospital its own folder."""
-    node, listed = origin.node, origin.run.study.site
+    """All sites of the study; at a hospital its own folder."""
+    node, study, listed = origin.node, origin.run.study, origin.run.study.site
     if node is None:
-        return listed
+        return tuple(listed_sites(study.task.built, study.data, listed))
     own = [site for site in listed if site.name == node.name]
     named = own[0] if own else SiteSettings(name=node.name)
     return (named.model_copy(update={"folder": node.data, "labels": node.labels or named.labels}),)

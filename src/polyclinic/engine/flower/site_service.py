@@ -10,7 +10,7 @@ from typing import Any
 
 from polyclinic.config import SiteSettings, Study, Tables, load_study
 from polyclinic.config.node_file import NodeFile
-from polyclinic.data.cases import SiteData, with_masks
+from polyclinic.data.cases import SiteData
 from polyclinic.data.load import load_federation
 from polyclinic.engine.devices import device_of, threads_of
 from polyclinic.engine.flower.carrier import PayloadError
@@ -106,12 +106,12 @@ class SiteService:
 
     def _greet(self, request: GreetingRequest) -> Payload:
         data = self._data(request.study)
-        about = site_info(data)
+        about = site_info(data, self._study(request.study).task.built)
         run = self._open(request.study, (about,))
         self._check(run.run.study, len(data.train), run.runner)
         response = GreetingResponse(
             about=about,
-            scorable=len(with_masks(data.val)),
+            scorable=len(data.scorable("val", run.run.study.task.built.regions)),
             version=version("polyclinic"),
             packages=run.run.study.packages,
         )
@@ -142,7 +142,7 @@ class SiteService:
         run, info = self._run(request)
         state = self._state(run, request)
         scoring = Scoring(request.number, request.split, request.metrics)
-        rows, cases, predicted = run.runner.score(info, run.data, scoring, message, state)
+        rows, cases, predicted, notes = run.runner.score(info, run.data, scoring, message, state)
         if request.split == "test" and state is not None:
             keep_results(run.run, run.runner, info.name, state, request.number, rows)
             if run.run.study.evaluation.pictures:
@@ -151,8 +151,10 @@ class SiteService:
         # A case's name may be a patient's number, so only its place among the cases leaves.
         aliases = {name: f"{request.split} {place}" for place, name in enumerate(cases.names, 1)}
         leaving = tuple((aliases[row.case], row.region, row.metric, row.value) for row in rows)
-        response = ScoreResponse(number=request.number, split=request.split, rows=leaving)
-        facts = {"round": request.number, "stage": f"score {request.split}"}
+        response = ScoreResponse(
+            number=request.number, split=request.split, rows=leaving, notes=notes
+        )
+        facts = {"round": request.number, "stage": f"score {request.split}", "notes": notes}
         return self._sent(_responding(response), request, facts)
 
     def _sent(self, payload: Payload, request: Request, facts: Mapping[str, Any]) -> Payload:
