@@ -168,7 +168,7 @@ class Conditions(Section):
     data: DataSettings = Field(default_factory=DataSettings)
     """Where the cases come from."""
     site: tuple[SiteSettings, ...] = ()
-    """The sites that take part; by default all of the source."""
+    """What differs at single sites, and sites that are not in the source."""
     training: TrainingSettings = Field(default_factory=TrainingSettings)
     """How a site trains."""
     federation: FederationSettings = Field(default_factory=FederationSettings)

@@ -131,7 +131,7 @@ class Trial:
         make = self.networks[network]
         settings = {"width": WIDTH} if "width" in parameters(make) else {}
         data = small_sites(side)[: plan.sites]
-        infos = tuple(site_info(site, index) for index, site in enumerate(data))
+        infos = tuple(site_info(site, TASKS[TASK], index) for index, site in enumerate(data))
         return Assignment(
             method=replace(self.method),
             then=self.finishing if plan.finishing else (),

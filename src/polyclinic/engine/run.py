@@ -21,6 +21,7 @@ from polyclinic.evaluation import Metric
 from polyclinic.federation.estimating import reestimating
 from polyclinic.federation.method import Finish, Method, Stage
 from polyclinic.losses import Loss
+from polyclinic.masks import group_names
 from polyclinic.methods.reestimate import Reestimate
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, statistics
@@ -175,7 +176,9 @@ def _training(run: Run) -> TrainingSettings:
     return training.model_copy(update={"weak": weak}) if weak else training
 
 
-def site_info(data: SiteData, index: int = 0) -> SiteInfo:
+def site_info(data: SiteData, task: Task, index: int = 0) -> SiteInfo:
     """What others may know of a site."""
-    counts = (len(split) for split in (data.train, data.val, data.test))
-    return SiteInfo(data.name, index, data.kind, *counts)
+    train, val, test = (len(split) for split in (data.train, data.val, data.test))
+    partly = data.mask_groups or (data.groups[0] if len(data.groups) == 1 else ())
+    names = group_names(task.classes, partly).values() if partly else ()
+    return SiteInfo(data.name, index, data.kind, train, val, test, " · ".join(names))

@@ -17,7 +17,7 @@ from polyclinic.data.tasks import Task
 from polyclinic.federation.message import Message
 from polyclinic.federation.optimizing import autocast, clip, learning_rate, optimizing
 from polyclinic.federation.weights import Weights
-from polyclinic.losses import LOSSES, Loss, Seen, weak_terms
+from polyclinic.losses import LOSSES, Loss, Marginal, Seen, weak_terms
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, statistics
 from polyclinic.runs import SiteInfo
@@ -72,8 +72,17 @@ class Site:
 
     @property
     def supervised(self) -> Loss:
-        """The study's loss; `auto` is cross entropy, with Dice where masks are full."""
-        return self.loss or LOSSES["ce+dice" if self.info.kind == "mask" else "ce"]
+        """The study's loss; `auto` is cross entropy, with Dice where masks are full.
+
+        Classes that the site's labels do not tell apart count as one.
+        """
+        return self.marginal(self.loss or LOSSES["ce+dice" if self.info.kind == "mask" else "ce"])
+
+    def marginal(self, loss: Loss, *, masks: bool = False) -> Loss:
+        """A loss on the groups of classes that the site's labels, or its masks, tell apart."""
+        own = (self.data.mask_groups,) if self.data.mask_groups else ()
+        groups = own if masks else self.data.groups
+        return Marginal(loss, groups) if groups else loss
 
     def task_loss(
         self,

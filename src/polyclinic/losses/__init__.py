@@ -2,6 +2,7 @@
 
 from polyclinic.losses.checks import TensorError
 from polyclinic.losses.gated_crf import gated_crf
+from polyclinic.losses.marginal import Marginal
 from polyclinic.losses.pseudo_labels import mixed_label, pseudo_dice
 from polyclinic.losses.supervised import (
     LOSSES,
@@ -19,6 +20,7 @@ __all__ = [
     "LOSSES",
     "LabelError",
     "Loss",
+    "Marginal",
     "Seen",
     "SegmentationLoss",
     "TensorError",

@@ -117,5 +117,6 @@ def validation_loss(site: Site, net: Segmenter) -> float:
     """The mean loss of a model over the batches of a site's validation cases with masks."""
     cases = with_masks(site.data.val)
     judged = in_order(replace(cases, labels=cases.masks), batch=AT_ONCE, device=site.device)
-    losses = [segmentation_loss(net(batch.images), batch.labels) for batch in judged]
+    loss = site.marginal(segmentation_loss, masks=True)
+    losses = [loss(net(batch.images), batch.labels) for batch in judged]
     return float(torch.stack(losses).mean())

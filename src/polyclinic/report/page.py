@@ -23,13 +23,14 @@ from polyclinic.report.overview import (
     choice_sentence,
     facts,
     method_lines,
+    partial_sentence,
     same_settings,
     warnings,
     winners,
 )
 from polyclinic.report.pictures import attention_maps, picture_width, site_examples
 from polyclinic.report.reading import Comparison, read_runs
-from polyclinic.report.score_tables import Table, comparison_table
+from polyclinic.report.score_tables import Table, comparison_table, ranked
 from polyclinic.report.words import data_uri
 from polyclinic.runs import CONTOUR_COLOURS, slug, write_atomic
 
@@ -90,6 +91,8 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
         "winners": winners(tables),
         "method_lines": method_lines(comparison),
         "choice": choice_sentence(comparison),
+        "partial": partial_sentence(comparison),
+        "ranking": ranked(comparison, tables[0].measure.name) if tables else [],
         "tables": [(table, _downloads(table)) for table in tables],
         "validation": validation_figure(comparison),
         "losses": loss_figure(comparison),

@@ -65,6 +65,7 @@ class Hospitals:
         tables: Tables = TABLES,
         network: str = SmallUNet.name,
         train: Sequence[int] | None = None,
+        task: str = TASK,
     ) -> None:
         """With `train` the sites have only so many training cases.
 
@@ -73,10 +74,11 @@ class Hospitals:
         self.folder = folder
         self.tables = tables
         self.network = network
-        self.names = [site.name for site in federation(TASK)[:sites]]
+        self.task = task
+        self.names = [site.name for site in federation(task)[:sites]]
         self._numbers = count()
         for name in self.names:
-            write_drawn_site(folder / "data" / name, TASK, name, resolution=SIDE, size=0.2)
+            write_drawn_site(folder / "data" / name, task, name, resolution=SIDE, size=0.2)
         for name, cases in zip(self.names, train or (), strict=False):
             leave_training_cases(folder / "data" / name, cases)
 
@@ -85,7 +87,7 @@ class Hospitals:
         file = self.folder / f"study-{number}.toml"
         sites = "".join(f'[[site]]\nname = "{name}"\n' for name in self.names)
         file.write_text(
-            f'name = "study {number}"\ntask = "{TASK}"\n[data]\nsource = "data"\n'
+            f'name = "study {number}"\ntask = "{self.task}"\n[data]\nsource = "data"\n'
             f'[network]\nname = "{self.network}"\nwidth = 2\n[method]\nname = "{method}"\n'
             + (f"then = [{then}]\n" if then else "")
             + sites

@@ -148,7 +148,8 @@ def check_about(site: str, about: SiteInfo) -> None:
     if about.name != site:
         raise PayloadError(plain(f"its data are those of a site called {about.name!r}"))
     counts = (about.train, about.val, about.test)
-    if not all(0 <= count <= MOST for count in counts) or not about.kind.isprintable():
+    words = (about.kind, about.annotates)
+    if not all(0 <= count <= MOST for count in counts) or not all(map(str.isprintable, words)):
         raise PayloadError("it does not say how many cases of which kind it has")
 
 
