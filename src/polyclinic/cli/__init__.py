@@ -19,6 +19,7 @@ from polyclinic.cli.evaluate import compare_models, evaluate
 from polyclinic.cli.exchange import export_site, import_site
 from polyclinic.cli.export import export
 from polyclinic.cli.predict import predict
+from polyclinic.cli.serve import serve
 from polyclinic.cli.unseen import unseen
 from polyclinic.engine.environment import prepare_environment
 
@@ -38,14 +39,10 @@ data_app.command("import")(import_site)
 data_app.command("export")(export_site)
 app.add_typer(deploy_app, name="deploy")
 app.add_typer(federation.ledger_app, name="ledger")
-app.command()(federation.server)
-app.command()(federation.site)
-app.command()(unseen)
-app.command()(check_method)
-app.command()(export)
-app.command()(predict)
-app.command()(evaluate)
-app.command()(compare_models)
+for command in (federation.server, federation.site, unseen, check_method):
+    app.command()(command)
+for command in (export, predict, evaluate, compare_models, serve):
+    app.command()(command)
 
 
 def _tell_version(wanted: bool) -> None:
