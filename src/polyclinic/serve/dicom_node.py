@@ -95,7 +95,7 @@ def dicom_node(model: Model, where: Listening, to: Node, say: Say, *, flips: boo
         handlers: list[Any] = [
             (evt.EVT_C_STORE, inbox.store),
             (evt.EVT_RELEASED, released),
-            (evt.EVT_CONN_CLOSE, inbox.forget),
+            (evt.EVT_ABORTED, inbox.forget),
         ]
         try:
             server = entity.start_server(
