@@ -27,17 +27,22 @@ def tab(program: str, profile: Path):
     """A blank tab of a browser that ends with the block."""
     command = [program, *SWITCHES, f"--user-data-dir={profile}", "about:blank"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        lines = []
-        for line in process.stderr:
-            lines.append(line)
-            if found := re.search(r"DevTools listening on (ws://\S+)", line):
-                break
-        else:
-            raise RuntimeError("".join(lines))
-        with connect(found[1], max_size=None, proxy=None) as socket:
-            yield Tab(socket)
-            socket.send(json.dumps({"id": 0, "method": "Browser.close"}))
-        process.stderr.read()
+        try:
+            with connect(_address(process), max_size=None, proxy=None) as socket:
+                yield Tab(socket)
+        finally:
+            process.terminate()
+            process.stderr.read()
+
+
+def _address(process) -> str:
+    """Where the browser can be driven, which it says at its start."""
+    lines = []
+    for line in process.stderr:
+        if found := re.search(r"DevTools listening on (ws://\S+)", line):
+            return found[1]
+        lines.append(line)
+    raise RuntimeError("".join(lines))
 
 
 class Tab:
