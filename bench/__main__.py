@@ -4,7 +4,7 @@ import os
 import sys
 from importlib import import_module
 
-from polyclinic.engine.environment import ENVIRONMENT
+from polyclinic.environment import ENVIRONMENT
 
 BENCHES = (
     "step",
@@ -16,6 +16,7 @@ BENCHES = (
     "losses",
     "weak",
     "memory",
+    "predicting",
     "serving",
 )
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from polyclinic.engine.environment import ENVIRONMENT
+from polyclinic.environment import ENVIRONMENT
 
 if __name__ == "__main__":
     os.environ.update(ENVIRONMENT)  # before torch is imported

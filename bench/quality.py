@@ -8,21 +8,22 @@ of all cases together. The AUC is the chance that a bad case has more doubt than
 """
 
 import sys
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polyclinic.predict import load
-from polyclinic.predict.evaluating import CaseScore, evaluate
 from polyclinic.predict.labelled import labelled_site
 
 WORST = 0.1
+Array = NDArray[np.generic]
+Found = list[tuple[float, dict[str, float]]]  # Dice, and the measures of doubt
 
 
 def main(models: Path, data: Path, cross: bool) -> None:
     files = sorted(models.glob("*.polyclinic"))
-    pooled: list[tuple[float, dict[str, float]]] = []
+    pooled: Found = []
     print(
         f"{'model':<14}{'site':<14}{'cases':>6}{'Dice':>7}{'worst 10 %':>11}{'AUC':>6}  by measure"
     )
@@ -45,13 +46,13 @@ def main(models: Path, data: Path, cross: bool) -> None:
     _tell("all", "all", pooled)
 
 
-def _dice(predicted, true, classes) -> float:
+def _dice(predicted: Array, true: Array, classes: tuple[int, ...]) -> float:
     one, other = np.isin(predicted, classes), np.isin(true, classes)
     total = one.sum() + other.sum()
     return 2 * (one & other).sum() / total if total else 1.0
 
 
-def _tell(model: str, site: str, found) -> None:
+def _tell(model: str, site: str, found: Found) -> None:
     dice = np.array([each for each, _ in found])
     limit = np.quantile(dice, WORST)
     bad = dice <= limit
@@ -62,11 +63,12 @@ def _tell(model: str, site: str, found) -> None:
     flagged = np.array([measures["doubt"] > 1 for _, measures in found])
     print(
         f"{model:<14}{site:<14}{len(dice):>6}{100 * dice.mean():>7.1f}{100 * limit:>11.1f}"
-        f"{aucs['doubt']:>6.2f}  {rest}  noted {flagged.mean():.0%} of all, {flagged[bad].mean():.0%} of bad"
+        f"{aucs['doubt']:>6.2f}  {rest}  "
+        f"noted {flagged.mean():.0%} of all, {flagged[bad].mean():.0%} of bad"
     )
 
 
-def auc(values, positive) -> float:
+def auc(values: Array, positive: Array) -> float:
     """The chance that a positive has the higher value, ties counting half."""
     above = values[positive][:, None] - values[~positive][None]
     return float(np.mean((above > 0) + 0.5 * (above == 0)))

@@ -81,7 +81,8 @@ def place(study):
     study = load_study(study, [], BUILT_IN)
     data = load_federation(study.task.built, study.data, study.site)
     (run,) = runs_of(study, Path("unused"))
-    infos = [site_info(site, index) for index, site in enumerate(data)]
+    task = study.task.built
+    infos = [site_info(site, task, index) for index, site in enumerate(data)]
     return SiteRunner(assignment_of(run, infos), torch.device("cpu")), data
 
 

@@ -47,6 +47,16 @@ def main() -> None:
         polyclinic("ledger", "verify", deployment / "sites" / name / "node.toml")
         models = deployment / "sites" / name / "state" / "runs"
         print(f"its own models stayed in {models}")
+    use_own_model(deployment / "sites" / names[0], names[0])
+
+
+def use_own_model(folder: Path, name: str) -> None:
+    """A hospital makes a package of its own model and predicts its own images with it."""
+    print(f"\n{name} uses its model:", flush=True)
+    run = next((folder / "state" / "runs").glob("*/fedbn/seed-*"))
+    package = folder / f"{name}.polyclinic"
+    polyclinic("export", run, "--to", package)
+    polyclinic("predict", package, folder / "data" / "images", "--to", folder / "predicted")
 
 
 def polyclinic(*words: object) -> None:

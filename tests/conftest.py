@@ -3,7 +3,7 @@ import os
 import sys
 from pathlib import Path
 
-from polyclinic.engine.environment import ENVIRONMENT
+from polyclinic.environment import ENVIRONMENT
 
 os.environ.update(ENVIRONMENT)  # before torch is imported
 

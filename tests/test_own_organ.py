@@ -2,7 +2,9 @@
 
 import csv
 
+import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from polyclinic.catalog import installed
@@ -118,3 +120,29 @@ def test_mistakes_in_the_file_and_in_the_study_are_told_together(folder):
     assert "vessels.task.toml: fitt" in told
     assert "did you mean fit?" in told
     assert "federation.rounds = 0" in told
+
+
+def test_255_classes_and_16_channels_are_segmented(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for part in ("images", "masks"):
+        (tmp_path / "maps" / "one" / part).mkdir(parents=True)
+    for case in range(4):
+        image = rng.random((16, 32, 32), dtype=np.float32)
+        mask = (np.arange(32 * 32).reshape(32, 32) % 255).astype(np.uint8)
+        np.save(tmp_path / "maps" / "one" / "images" / f"{case}.npy", image)
+        Image.fromarray(mask).save(tmp_path / "maps" / "one" / "masks" / f"{case}.png")
+    names = ", ".join(f'"c{number}"' for number in range(255))
+    (tmp_path / "maps.task.toml").write_text(
+        f"classes = [{names}]\nchannels = 16\nresolution = 32\nregions = {{ last = ['c254'] }}\n"
+    )
+    (tmp_path / "many.toml").write_text(
+        'task.file = "maps.task.toml"\ndata.source = "maps"\nmethod = "fedavg"\n'
+        "network = {name = 'unet', width = 2}\n[federation]\nrounds = 1\n"
+        "[training]\niterations = 1\nbatch = 2\n[evaluation]\nmetrics = ['dice']\n"
+    )
+    polyclinic("data", "check", "maps", "--task", "maps.task.toml")
+    polyclinic("run", "many.toml")
+
+    (run,) = find_runs([tmp_path / "runs" / "many"])
+    assert "last" in (run / "scores.csv").read_text()

@@ -7,6 +7,7 @@ from PIL import Image
 
 SIZES = {"drive": (40, 44), "stare": (60, 52), "chase": (50, 50)}
 CASES = 6
+VALUES = 'values = { 0 = "background", 255 = "vessel" }\n'
 
 
 def write_sources(folder: Path) -> None:
@@ -22,6 +23,8 @@ def write_sources(folder: Path) -> None:
             mask = draw_vessels(high, wide, rng)
             image = np.clip(90 + 70 * mask + 20 * rng.standard_normal(mask.shape), 0, 255)
             write_case(folder / site, f"{number:02}", image.astype(np.uint8), mask, site)
+        if site != "chase":
+            (folder / site / "site.toml").write_text(VALUES)
 
 
 def draw_vessels(high: int, wide: int, rng: np.random.Generator) -> np.ndarray:
@@ -36,9 +39,7 @@ def draw_vessels(high: int, wide: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def write_case(folder: Path, name: str, image: np.ndarray, mask: np.ndarray, site: str) -> None:
-    Image.fromarray(mask * (1 if site == "chase" else HIGHEST)).save(
-        folder / "masks" / f"{name}.png"
-    )
+    Image.fromarray(mask * (1 if site == "chase" else 255)).save(folder / "masks" / f"{name}.png")
     if site == "chase":
         colours = np.stack([image, image // 2, image // 4]).astype(np.float32) / 255
         np.save(folder / "images" / f"{name}.npy", colours)
@@ -51,6 +52,3 @@ def write_case(folder: Path, name: str, image: np.ndarray, mask: np.ndarray, sit
         Image.fromarray(colours).save(folder / "images" / f"{name}.png")
         (folder / "views").mkdir(exist_ok=True)
         Image.fromarray(view.astype(np.uint8) * 255).save(folder / "views" / f"{name}.png")
-
-
-HIGHEST = 1

@@ -58,7 +58,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    from polyclinic.engine.environment import prepare_environment
+    from polyclinic.environment import prepare_environment
 
     prepare_environment()
     module, _, attribute = _HOMES[name].partition(":")

@@ -81,7 +81,7 @@ def left_after_a_round(tmp_path, monkeypatch, *, fresh=False):
     finished, begun, _ = runs_of(study, tmp_path)
     for run in (finished, begun):
         run.folder.path.mkdir(parents=True)
-        run.folder.append_round([RoundLine(round=1, stage="fit", site="north")])
+        run.folder.append([RoundLine(round=1, stage="fit", site="north")])
     finished.folder.finish(Finished(chosen_round=4, seconds=1.0))
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock.now))

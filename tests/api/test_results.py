@@ -123,7 +123,7 @@ def test_a_run_that_is_not_finished_has_curves_but_no_scores(results, tmp_path):
 def test_a_study_that_was_run_is_continued_or_removed_only_when_asked(tmp_path):
     study = pc.Study(**SMALL, method="fedavg")
     first = pc.run(study, runs=tmp_path)
-    with pytest.raises(RunError, match="already holds a run"):
+    with pytest.raises(RunError, match=r"already holds a run[\s\S]*resume=True"):
         pc.run(study, runs=tmp_path)
     assert pc.run(study, runs=tmp_path, resume=True).rows() == first.rows()
     assert pc.run(study, runs=tmp_path, fresh=True).rows() == first.rows()

@@ -114,6 +114,14 @@ def test_folders_given_on_the_command_line_are_relative_to_the_working_directory
     assert study.site[1].folder == tmp_path / "b"
 
 
+def test_sites_that_all_have_a_folder_need_no_source(tmp_path):
+    text = SMALLEST + '[[site]]\nname = "a"\nfolder = "a"\n'
+    study = load(tmp_path, text)
+    assert (study.data.source, study.data.folder) == ("none", None)
+    assert load(tmp_path, text, "data.source=synthetic").data.source == "synthetic"
+    assert load(tmp_path, text + '[[site]]\nname = "b"\n').data.source == "synthetic"
+
+
 def test_a_home_folder_and_an_absolute_folder_stay_where_they_are(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     assert load(tmp_path, SMALLEST, "data.source=~/sites").data.folder == tmp_path / "me" / "sites"

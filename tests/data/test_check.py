@@ -103,7 +103,8 @@ def test_oddities_are_warnings(source):
     assert check_folder(source, FUNDUS).warnings == (
         "site alpha, images/00.png: every pixel has the same value",
         "site beta: cannot be scored without a mask: 02",
-        "site beta: no mask has a pixel of class cup",
+        "site beta: no mask has a pixel of cup; where the site does not annotate it, site.toml has "
+        "to say so (docs/data.md, Partial masks)",
     )
 
 

@@ -51,6 +51,25 @@ def test_labels_of_a_kind_are_tinted_and_cases_without_one_left_out(tmp_path):
         with Image.open(tmp_path / f"{name}.png") as picture:
             sheets.append(np.asarray(picture, dtype=float))
     masks, labels = (sheet[40 : 40 + TILE] for sheet in sheets)
-    # Half of the pixels are labelled, and background, which most are, is darkened.
-    assert labels[:, GAP : GAP + TILE].mean() < 0.85 * masks[:, GAP : GAP + TILE].mean()
+    # Half of the pixels are labelled, and background, which most are, turns blue.
+    blue, seen = (sheet[:, GAP : GAP + TILE].mean(axis=(0, 1)) for sheet in (labels, masks))
+    assert blue[2] > seen[2] + 20
+    assert blue[0] < seen[0] - 20
     assert (labels[:, GAP + 4 * (TILE + GAP) :] == 255).all()
+
+
+def test_strokes_of_background_are_seen_as_such(tmp_path):
+    folder = write_site(tmp_path / "alpha", 2)
+    write_labels(folder, "scribble")
+    (folder / "site.toml").write_text('labels = "scribble"')
+    for file in (folder / "labels" / "scribble").iterdir():
+        label = np.full((32, 32), 255, np.uint8)
+        label[2:6] = 0
+        Image.fromarray(label).save(file)
+
+    contact_sheet(tmp_path, TASKS["fundus"], tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as picture:
+        tile = np.asarray(picture, dtype=float)[GAP + 44 :, GAP : GAP + TILE][:TILE]
+    stroke, rest = tile[20:34].mean(axis=(0, 1)), tile[60:90].mean(axis=(0, 1))
+    assert stroke[2] > rest[2] + 50
+    assert stroke[0] < rest[0] - 30

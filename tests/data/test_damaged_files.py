@@ -10,12 +10,17 @@ import pytest
 from PIL import Image
 
 from polyclinic.data.errors import UnreadableError
-from polyclinic.data.formats.dicom import read_dicom
 from polyclinic.data.formats.instances import read_instance
 from polyclinic.data.formats.nifti import read_nifti
 from polyclinic.data.formats.segmentation import read_segmentation
 from polyclinic.data.readers import datasets, read_image, read_mask
-from tests.data.volumes import draw_volume, write_nifti, write_segmentation, write_series
+from tests.data.volumes import (
+    draw_volume,
+    read_dicom,
+    write_nifti,
+    write_segmentation,
+    write_series,
+)
 
 PYDICOM = Path(pydicom.__file__).parent / "data" / "test_files"
 REAL = (

@@ -8,13 +8,13 @@ import pytest
 import SimpleITK
 
 from polyclinic.data.errors import UnreadableError
-from polyclinic.data.formats.dicom import read_dicom
 from polyclinic.data.formats.instances import is_dicom, read_instance
-from polyclinic.data.formats.reading import stacks_in
+from polyclinic.data.formats.reading import files_below, stacks_of
 from polyclinic.data.formats.segmentation import read_segmentation
 from tests.data.volumes import (
     draw_volume,
     plain_dicom,
+    read_dicom,
     write_enhanced,
     write_segmentation,
     write_series,
@@ -158,7 +158,7 @@ def test_segments_are_class_numbers_and_must_not_overlap(tmp_path):
 
 
 def test_a_whole_archive_is_sorted_into_volumes_with_a_reason_for_all_else():
-    stacks, left = stacks_in(FILES / "dicomdirtests")
+    stacks, left = stacks_of(files_below(FILES / "dicomdirtests"))
     sizes = {}
     for stack in stacks:
         folder = stack.files[0].parent.name

@@ -113,7 +113,7 @@ def test_every_mistake_of_a_site_is_found_at_once(tmp_path):
         (
             [("00", "a", ""), ("00.png", "b", "")],
             [
-                ", cases.csv: case 00.png has no image (cases are named without .png)",
+                ", cases.csv: no image for 00.png (cases are named without .png)",
                 ", images/01.png: is not listed in cases.csv",
             ],
         ),

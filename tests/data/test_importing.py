@@ -154,6 +154,17 @@ def test_the_destination_must_lie_outside_of_the_source(source):
         import_folder(source, source / "ours", FUNDUS)
 
 
+def test_a_task_that_is_not_built_in_goes_into_the_folders(tmp_path):
+    source = write_site(tmp_path / "published" / "east", side=32)
+    (source / "views").mkdir()
+    shutil.copy(source / "masks" / "00.png", source / "views" / "00.png")
+    task = FUNDUS.changed(name="eye", fit="pad")
+    (folder,) = import_folder(source.parent, tmp_path / "ours", task)
+
+    assert check_folder(tmp_path / "ours").task == task
+    assert (folder / "views" / "00.png").exists()
+
+
 def write_loose(folder):
     """Photographs and masks as people name them, and things that are neither."""
     for number in range(4):

@@ -406,3 +406,31 @@ def test_what_a_site_cannot_do_with_its_images_is_told(tmp_path):
     assert first.startswith('site alpha, site.toml: fit = "padd": must be one of the allowed')
     assert "did you mean pad?" in first
     assert 'window = [0, 1]: has no effect with normalisation = "minmax"' in second
+
+
+def test_a_site_refuses_a_study_that_means_something_else_by_its_task(tmp_path):
+    folder = write_site(tmp_path / "data" / "alpha")
+    (folder / "site.toml").write_text('task = "fundus"\n')
+    other = FUNDUS.changed(classes=("background", "edge", "cup"), regions={"cup": (2,)})
+
+    first, second = mistakes(folder.parent, task=other)
+    assert "knows another task fundus: its classes are background, rim, cup, not" in first
+    assert "its regions are disc (1, 2), cup (2), not cup (2)" in second
+    assert load(folder.parent, task=FUNDUS.changed(normalisation="standard", fit="crop"))
+
+
+def test_a_site_may_name_a_file_that_says_what_its_task_is(tmp_path):
+    folder = write_site(tmp_path / "data" / "alpha")
+    (folder / "site.toml").write_text('task = "eye.task.toml"\n')
+    (folder / "eye.task.toml").write_text('channels = 3\nclasses = ["background", "rim", "cup"]\n')
+    eye = FUNDUS.changed(name="eye", regions={"rim": (1,), "cup": (2,)})
+
+    assert load(folder.parent, task=eye)
+    assert mistakes(folder.parent) == ("site alpha: is for the task eye, the study for fundus",)
+    (folder / "eye.task.toml").write_text("channels = 3\n")
+    assert "eye.task.toml: classes: is required" in mistakes(folder.parent, task=eye)[0]
+
+
+def test_synthetic_sites_cannot_be_drawn_with_other_channels():
+    with pytest.raises(DataError, match=r"is drawn with 1 channels and 2 classes, but the task"):
+        load_federation(TASKS["octa"].changed(channels=3, resolution=32), DataSettings(size=0.1))

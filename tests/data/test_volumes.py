@@ -10,13 +10,13 @@ import pytest
 import SimpleITK
 
 from polyclinic.data.errors import UnreadableError
-from polyclinic.data.formats.dicom import read_dicom
 from polyclinic.data.formats.nifti import read_nifti
 from polyclinic.data.formats.nifti import write_nifti as write_back
 from tests.data.volumes import (
     ORIENTATIONS,
     plain_dicom,
     proper,
+    read_dicom,
     reoriented,
     write_nifti,
     write_series,

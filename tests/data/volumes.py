@@ -16,6 +16,9 @@ from pydicom.uid import (
     generate_uid,
 )
 
+from polyclinic.data.formats.dicom import read_instances
+from polyclinic.data.formats.instances import read_instance
+
 # Signed permutations: which canonical axis a stored one is, and whether it runs the other way.
 ORIENTATIONS = [
     (order, flips) for order in permutations(range(3)) for flips in product((1, -1), repeat=3)
@@ -81,6 +84,11 @@ def write_series(
         files.append(folder / f"IM{len(frames) - number:04d}")
         data.save_as(files[-1], enforce_file_format=True)
     return files
+
+
+def read_dicom(files, axis="acquired", **how):
+    """The volume of DICOM files."""
+    return read_instances([read_instance(file) for file in files], axis, **how)
 
 
 def write_enhanced(path: Path, frames, *, spacing, step) -> Path:

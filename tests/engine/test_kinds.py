@@ -58,9 +58,7 @@ def results(made, labels, folder):
     ],
 )
 def test_synthetic_sites_learn_from_every_kind(tmp_path, labels, methods):
-    data = "[data]\nsize = 0.3\n" + "".join(
-        f'[[site]]\nname = "{name}"\n' for name in ("heath", "jetty")
-    )
+    data = '[data]\nsize = 0.3\nonly = ["heath", "jetty"]\n'
     made = study(tmp_path, labels, 32, 3, data, methods)
     for method, (first, last), dice in results(made, labels, tmp_path):
         assert last < first, f"{method} does not learn from {labels}"
@@ -70,7 +68,7 @@ def test_synthetic_sites_learn_from_every_kind(tmp_path, labels, methods):
 @pytest.mark.slow
 @pytest.mark.parametrize("labels", ["mask", *KINDS])
 def test_real_sites_learn_from_every_kind(tmp_path, real, labels):
-    data = f'[data]\nsource = "{real / "faz"}"\n[[site]]\nname = "rose"\n[[site]]\nname = "fazid"\n'
+    data = f'[data]\nsource = "{real / "faz"}"\nonly = ["rose", "fazid"]\n'
     made = study(tmp_path, labels, 96, 2, data)
     for method, (first, last), dice in results(made, labels, tmp_path):
         assert last < first, f"{method} does not learn from {labels}"

@@ -113,7 +113,8 @@ def test_a_network_first_learns_from_drawn_images(study, tmp_path):
 
 def test_a_task_without_drawn_images_cannot_start_from_them(study, tmp_path):
     runner = drawn(study, tmp_path)
-    other = replace(runner.assignment, task=replace(runner.assignment.task, name="kidney"), seed=1)
+    kidney = runner.assignment.task.changed(name="kidney")
+    other = replace(runner.assignment, task=kidney, seed=1)
     with pytest.raises(DataError, match='no synthetic federation for "kidney"'):
         SiteRunner(other, DEVICE)
 

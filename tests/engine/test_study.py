@@ -47,13 +47,13 @@ every = 1
 [engine]
 threads = 1
 """
-TWO_SITES = '[[site]]\nname = "fjord"\n[[site]]\nname = "grove"\n'
+TWO_SITES = SMALL.replace("size = 0.1", 'size = 0.1\nonly = ["fjord", "grove"]')
 
 
 @pytest.fixture
 def small(tmp_path) -> Path:
     path = tmp_path / "small.toml"
-    path.write_text(SMALL + TWO_SITES)
+    path.write_text(TWO_SITES)
     return path
 
 
@@ -248,7 +248,7 @@ def listen_to_interrupts() -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_process_loses_at_most_the_round_under_way(small, tmp_path, how):
-    small.write_text(SMALL.replace('[[method]]\nname = "local"\n', "") + TWO_SITES)
+    small.write_text(TWO_SITES.replace('[[method]]\nname = "local"\n', ""))
     study = load_study(small, ["federation.rounds=4"], BUILT_IN)
     process = stopped_amid(3, small, tmp_path, "federation.rounds=4")
     with pytest.raises(RunError, match=f"in use by process {process.pid}"):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from polyclinic.data.cases import with_masks
+from polyclinic.data.tasks import TASKS
 from polyclinic.engine.local import assign
 from polyclinic.engine.run import site_info
 from polyclinic.engine.site_runner import SiteRunner
@@ -115,7 +116,7 @@ def test_the_ensemble_is_the_class_of_the_mean_probability(federation, stranger)
 
 def a_guest(done, small, stranger):
     runner = runner_of(done, small)
-    guest = site_info(stranger)
+    guest = site_info(stranger, TASKS["octa"])
     site = runner.opened(guest, stranger, None)
     server = {
         name.removeprefix("weights/"): tensor

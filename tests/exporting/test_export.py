@@ -60,7 +60,7 @@ def test_masks_are_those_that_the_run_scored(trained, package, tmp_path):
     package.write(tmp_path / "fjord.polyclinic")
     model = load(tmp_path / "fjord.polyclinic", threads=1)
     (origin,) = origins([trained.folder.path], TABLES, sites=["fjord"])
-    (data,) = cases_of(origin)
+    data = next(site for site in cases_of(origin) if site.name == "fjord")
     cases, expected = as_in_the_run(trained, data)
     for image, mask in zip(with_masks(cases).images.numpy(), expected, strict=True):
         Image.fromarray(image[0]).save(tmp_path / "image.png")
@@ -137,7 +137,19 @@ def test_every_methods_model_predicts_as_in_its_run(federation, method, tmp_path
     (origin,) = origins([done.folder.path], TABLES, sites=["grove"])
     packaged([origin]).write(tmp_path / "m.polyclinic")
     model = load(tmp_path / "m.polyclinic", threads=1)
-    (data,) = cases_of(origin)
+    data = next(site for site in cases_of(origin) if site.name == "grove")
+    cases, expected = as_in_the_run(done, data)
+    for image, mask in zip(cases.images.numpy(), expected, strict=True):
+        assert (model.classes(image) == mask).all()
+
+
+@pytest.mark.slow
+def test_tiles_are_in_the_graph(federation, tmp_path):
+    done = federation(sites=2).run("fedbn", *LEARNING, "task.tile=16")
+    (origin,) = origins([done.folder.path], TABLES, sites=["fjord"])
+    packaged([origin]).write(tmp_path / "m.polyclinic")
+    model = load(tmp_path / "m.polyclinic", threads=1)
+    data = next(site for site in cases_of(origin) if site.name == "fjord")
     cases, expected = as_in_the_run(done, data)
     for image, mask in zip(cases.images.numpy(), expected, strict=True):
         assert (model.classes(image) == mask).all()

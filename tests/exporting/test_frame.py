@@ -7,7 +7,8 @@ import pytest
 from polyclinic.data.preparing import prepare
 from polyclinic.data.tasks import TASKS
 from polyclinic.exporting.graph import whole_graph
-from tests.predict.hand_made import bright_core
+from polyclinic.predict import load
+from tests.predict.hand_made import bright_core, disc, hand_made
 
 SIZES = [(32, 32), (1, 1), (50, 21), (13, 77), (96, 96)]
 NORMALISATIONS = [
@@ -69,3 +70,22 @@ def test_several_members_are_averaged():
     assert members.shape == (2, 2, 2, 32, 32)
     assert np.allclose(probabilities, members.mean(axis=1), atol=1e-6)
     assert (members[:, 0, 1] >= members[:, 1, 1]).all()
+
+
+def test_what_is_cropped_outside_the_graph_comes_back_in_its_place(tmp_path):
+    task = TASKS["fundus"].changed(resolution=32, fit="crop", dark=0.05)
+    hand_made(task, quality=None).write(tmp_path / "m.polyclinic")
+    model = load(tmp_path / "m.polyclinic", threads=1)
+    image = np.zeros((3, 70, 90), np.uint8)
+    image[:, 10:50, 20:80] = disc((40, 60))
+    image[:, 10, 20:80] = 30
+    expected = prepare(image, task)
+    classes, prepared = model.square(image)
+    assert np.allclose(prepared, expected.normalised(), atol=2e-5)
+    found = model.look(image, flips=False)
+    members = model._run(image, ["members"])[0]
+    back = expected.geometry.probabilities_back(members[0])
+    assert np.allclose(found.probabilities, back, atol=1e-6)
+    assert (found.classes == back.argmax(axis=0)).all()
+    assert (found.classes == model.predict(image)).all()
+    assert set(np.unique(classes)) == {0, 2}

@@ -297,3 +297,17 @@ def test_messages_of_the_closing_round_are_taken_up_first(federation):
     other.load(weights)
     reestimate(FedAvg(), other)
     assert torch.equal(site.weights.flat, other.weights.flat)
+
+
+def test_with_tiles_every_pixel_passes_once_in_tiles(federation):
+    site = site_of(federation())
+    whole = input_moments(FedAvg(), site, by_batch=True)
+    sides = []
+    with site.quiet():
+        site.net.register_forward_pre_hook(lambda _, inputs: sides.append(inputs[0].shape[-1]))
+        tiled = replace(site, task=site.task.changed(tile=site.task.resolution // 2))
+        tiles = input_moments(FedAvg(), tiled, by_batch=True)
+    first = next(iter(whole))
+
+    assert set(sides) == {site.task.resolution // 2}
+    assert tiles[first].count == whole[first].count

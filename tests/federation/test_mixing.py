@@ -1,3 +1,5 @@
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
@@ -38,6 +40,14 @@ def test_equal_parts_are_a_fixed_point_bit_by_bit(count, seed):
 def test_a_row_of_the_identity_gives_that_part_bit_by_bit():
     parts = {"one": weights(1), "two": weights(2), "three": weights(3)}
     assert torch.equal(mix(parts, [0, 1, 0]).flat, parts["two"].flat)
+
+
+@pytest.mark.parametrize("order", list(permutations("abc")))
+def test_the_order_of_the_parts_changes_no_bit(order):
+    """Summed by name, the large ones cancel first; in another order the small one is lost."""
+    values = {"a": 1e16, "b": -1e16, "c": 1.0}
+    parts = {site: Weights.pack({"w": torch.tensor([values[site]]).double()}) for site in order}
+    assert mix(parts, [1.0] * 3).flat.tolist() == [1.0]
 
 
 def test_other_types_are_mixed_the_same_way():

@@ -14,7 +14,7 @@ SMALL = (SmallUNet.name, "pvt_fpn")  # the latter for methods of a transformer
 REFUSED = {
     ("fedbn", "pvt_fpn"): "FedBN keeps BatchNorm layers at the site, but network 'pvt_fpn' has no",
     ("fedap", "pvt_fpn"): "FedAP compares sites by what BatchNorm layers .* take a network with",
-    ("feddp", "resnet_fpn"): "network 'resnet_fpn' has no part 'queries'",
+    ("feddp", "resnet_fpn"): "network 'resnet_fpn' has none; take the network pvt_fpn",
 }
 """What a method says of a feature pyramid that it cannot work with."""
 

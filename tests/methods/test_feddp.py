@@ -3,7 +3,7 @@ import torch
 
 from polyclinic.methods.feddp import FedDP
 from polyclinic.networks import NETWORKS
-from polyclinic.networks.parts import PartError, everything, part
+from polyclinic.networks.parts import EmptySelection, everything, part
 from tests.federations import equal
 
 SIDE = 64  # smaller images leave attention a single place, and queries nothing to learn
@@ -51,7 +51,7 @@ def test_every_part_of_the_attention_can_be_private(private, parts):
 
 def test_a_network_without_queries_is_refused_by_name():
     net = NETWORKS["unet"](channels=1, classes=2, width=2)
-    with pytest.raises(PartError, match="network 'unet' has no part 'queries'"):
+    with pytest.raises(EmptySelection, match="network 'unet' has none; take the network pvt_fpn"):
         FedDP().shares(net)
     assert FedDP(private="none").shares(net) == everything(net)
 

@@ -14,8 +14,8 @@ LAST = "evaluation.choose=last"
 KINDS = ("point", "scribble", "block")
 PLAIN = (
     "method.adaptive_aggregation=false",
-    "method.tree=0.0",
-    "method.crf=0.0",
+    "method.weak.tree=0.0",
+    "method.weak.crf=0.0",
     LAST,
 )
 QUICK = ("method.mixing.first_passes=2", LAST)
@@ -54,8 +54,8 @@ def test_with_gates_at_zero_the_rest_is_fedavg(federation, monkeypatch):
     [
         ("method.adaptive_aggregation=true",),
         ("method.site_gate=average+max",),
-        ("method.tree=0.1",),
-        ("method.crf=0.1",),
+        ("method.weak.tree=0.1",),
+        ("method.weak.crf=0.1",),
     ],
 )
 def test_every_row_of_the_ablation_changes_the_result(federation, changes):
@@ -72,7 +72,7 @@ def test_sites_with_full_masks_need_no_weak_losses(federation):
     small = federation(rounds=2)
     settings = ("method.guides=features", "method.adaptive_aggregation=false", LAST)
     with_them = small.run("fedicra", *settings)
-    without = small.run("fedicra", *settings, "method.tree=0.0", "method.crf=0.0")
+    without = small.run("fedicra", *settings, "method.weak.tree=0.0", "method.weak.crf=0.0")
     assert equal(with_them.tensors("server"), without.tensors("server"))
 
 
@@ -146,7 +146,7 @@ def test_mixtures_cover_decoder_and_head_and_live_on(federation):
 
 def test_a_mixture_of_one_that_does_not_learn_leaves_the_received_decoder(federation):
     small = federation(rounds=2, kinds=KINDS)
-    common = ("method.tree=0.0", "method.crf=0.0", LAST)
+    common = ("method.weak.tree=0.0", "method.weak.crf=0.0", LAST)
     still = small.run("fedicra", "method.mixing.rate=0.0", *common)
     without = small.run("fedicra", "method.adaptive_aggregation=false", *common)
     assert equal(still.tensors("server"), without.tensors("server"))
@@ -212,7 +212,8 @@ def test_it_runs_on_every_task_with_any_mixture_of_kinds(federation, task, kinds
 def test_the_gates_parameters_and_traffic_are_those_of_the_corrected_paper(federation):
     small = federation(sites=5, kinds=KINDS)
     settings = ("training.batch=2", "federation.statistics=private", *QUICK)
-    runner, message, reply = one_visit(small, "fedicra", *PAPER, *settings)
+    projected = "method.guides=projected"
+    runner, message, reply = one_visit(small, "fedicra", *PAPER, projected, *settings)
     assert sum(each.numel() for each in runner.net.parameters()) == 2_416_354
     numbers = 16  # bytes: of images and steps
     assert message.nbytes == 4 * 2_416_354
@@ -220,6 +221,6 @@ def test_the_gates_parameters_and_traffic_are_those_of_the_corrected_paper(feder
 
 
 def test_what_is_switched_off_is_not_built(federation):
-    _, site, _ = a_site(federation, "fedicra", "method.site_gate=none", "method.tree=0.0")
+    _, site, _ = a_site(federation, "fedicra", "method.site_gate=none", "method.weak.tree=0.0")
     assert set(dict(site.net.named_children())) == {"encoder", "decoder", "head"}
     assert everything(site.net) == under(site.net, "encoder", "decoder", "head")

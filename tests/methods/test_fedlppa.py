@@ -6,7 +6,7 @@ from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.server import Server
 from polyclinic.methods.fedlppa import PLACE, ROWS, SPARSITY, UNIVERSAL, FedLPPA
-from polyclinic.methods.second_decoder import main_names
+from polyclinic.methods.second_decoder import MAIN, names_in
 from polyclinic.networks.parts import parameters
 from tests.federations import PAPER, a_site, equal, one_visit
 
@@ -127,7 +127,7 @@ def test_the_universal_prompt_is_the_mean(federation):
 def test_equal_prompts_give_every_site_the_uniform_mean_of_the_main_decoders(federation):
     exchange = Exchange(federation(kinds=KINDS), "method.distribution_prompt=false")
     _, replies = exchange.round(1)
-    for name in main_names(exchange.server.weights):
+    for name in names_in(exchange.server.weights, MAIN):
         mean = sum(reply.weights[name].double() for reply in replies.values()) / 3
         for site in range(3):
             torch.testing.assert_close(exchange.second(site)[name].double(), mean)
@@ -146,7 +146,7 @@ def test_affinity_is_how_alike_the_common_prompt_with_each_site_s_row_is(federat
 
 
 def test_the_second_decoder_is_the_affinity_mean_of_the_main_decoders(federation):
-    exchange = Exchange(federation(kinds=KINDS))
+    exchange = Exchange(federation(kinds=KINDS), "method.prompt_size=16")
     exchange.server.weights[ROWS].copy_(torch.eye(3)[:, :, None].repeat(1, 6, 16)[:, :16])
     _, replies = exchange.round(1)
     (table,) = exchange.server.tables
@@ -159,24 +159,63 @@ def test_the_second_decoder_is_the_affinity_mean_of_the_main_decoders(federation
         torch.testing.assert_close(exchange.second(site)[name].double(), expected)
 
 
-def test_without_a_first_reply_the_second_decoder_is_the_common_start(federation):
-    exchange = Exchange(federation(kinds=KINDS))
-    start = exchange.server.weights.pick(main_names(exchange.server.weights))
+def test_a_copied_second_decoder_is_the_common_start(federation):
+    exchange = Exchange(federation(kinds=KINDS), "method.second_start=copy")
+    start = exchange.server.weights.pick(names_in(exchange.server.weights, MAIN))
     assert equal(exchange.second(0), dict(start))
 
 
 def test_a_message_brings_one_second_decoder_and_replies_none(federation):
-    exchange = Exchange(federation(kinds=KINDS))
+    exchange = Exchange(federation(kinds=KINDS), "method.second_start=copy")
     for number in (1, 2):
         messages, replies = exchange.round(number)
         for message in messages.values():
             second = [name for name in message.weights if name.startswith("second.")]
-            assert {name.removeprefix("second.") for name in second} == main_names(message.weights)
+            assert {name.removeprefix("second.") for name in second} == names_in(
+                message.weights, MAIN
+            )
             assert not message.extras
         for reply in replies.values():
             assert not any(name.startswith("second.") for name in reply.weights)
             assert not {PLACE, SPARSITY} & reply.weights.names
             assert not reply.extras
+
+
+def test_a_second_decoder_of_its_own_starts_with_other_weights_and_is_not_sent_before_it_was_made(
+    federation,
+):
+    exchange = Exchange(federation(kinds=KINDS))
+    net = exchange.runner.net
+    assert not torch.equal(net.head.weight, net.second.head.weight)
+    assert net.head.weight.shape == net.second.head.weight.shape
+    assert not exchange.second(0)
+    exchange.round(1)
+    assert exchange.second(0)
+
+
+def test_made_from_second_decoders_it_never_meets_a_main_one(federation):
+    exchange = Exchange(
+        federation(kinds=KINDS), "method.second_from=second", "method.distribution_prompt=false"
+    )
+    _, replies = exchange.round(1)
+    name = "decoder.levels.0.narrow.weight"
+    mean = sum(reply.weights[f"second.{name}"].double() for reply in replies.values()) / 3
+    for site in range(3):
+        torch.testing.assert_close(exchange.second(site)[name].double(), mean)
+        assert not torch.equal(exchange.second(site)[name], exchange.server.weights[name])
+
+
+def test_modulating_prompts_move_how_much_is_foreground_and_joined_ones_hardly_do(federation):
+    slopes = {}
+    for form in ("joined", "modulating"):
+        _, site, batch = a_site(federation, "fedlppa", f"method.prompts={form}")
+        site.net.train()  # norm layers see one site's batches, as in training
+        torch.manual_seed(3)
+        if site.net.modulation is not None:  # as after a few steps; it starts without an effect
+            torch.nn.init.normal_(site.net.modulation.layer.weight, std=0.05)
+        site.net(batch.images).softmax(1)[:, 1].mean().backward()
+        slopes[form] = float(site.net.prompts.sites.grad.norm())
+    assert slopes["modulating"] > 5 * slopes["joined"]
 
 
 def test_a_site_trains_on_from_its_own_second_decoder(federation):
@@ -188,7 +227,9 @@ def test_a_site_trains_on_from_its_own_second_decoder(federation):
 
 
 def test_gradients_reach_prompts_fusion_gate_and_both_decoders(federation):
-    method, site, batch = a_site(federation, "fedlppa", "method.gate=product", "method.crf=0.1")
+    method, site, batch = a_site(
+        federation, "fedlppa", "method.gate=product", "method.weak.crf=0.1"
+    )
     for name, parameter in site.net.named_parameters():
         if name.endswith("strength"):  # as after a first step; before it attention is not heard
             parameter.data.fill_(0.1)
@@ -222,9 +263,9 @@ def test_a_model_trained_at_one_size_runs_at_another(federation):
     [
         ("method.second_decoder=none",),
         ("method.learned_aggregation=false",),
-        ("method.pseudo_labels=0.0",),
-        ("method.least_share=0.0",),
-        ("method.crf=0.1",),
+        ("method.weak.pseudo_labels=0.0",),
+        ("method.weak.least_share=0.0",),
+        ("method.weak.crf=0.1",),
         ("method.universal_prompt=false",),
         ("method.distribution_prompt=false",),
         ("method.sparsity_prompt=false",),
@@ -239,6 +280,11 @@ def test_a_model_trained_at_one_size_runs_at_another(federation):
         ("method.second_decoder=random",),
         ("method.mixing_loss=supervised",),
         ("method.fusion=false",),
+        ("method.second_start=copy",),
+        ("method.second_from=second",),
+        ("method.prompts=modulating",),
+        ("method.prompt_size=5",),
+        ("method.mixing.optimizer=adam",),
     ],
 )
 def test_every_switch_changes_the_result(federation, changes):
@@ -255,8 +301,8 @@ def test_every_switch_changes_the_result(federation, changes):
 
 def test_sites_with_full_masks_need_no_pseudo_labels(federation):
     small = federation(sites=2, rounds=2)
-    with_them = small.run("fedlppa", "method.crf=0.1", *QUICK)
-    without = small.run("fedlppa", "method.pseudo_labels=0.0", *QUICK)
+    with_them = small.run("fedlppa", "method.weak.crf=0.1", *QUICK)
+    without = small.run("fedlppa", "method.weak.pseudo_labels=0.0", *QUICK)
     assert equal(with_them.tensors("server"), without.tensors("server"))
 
 
@@ -287,7 +333,8 @@ def test_it_uses_a_new_blend_or_the_model_it_trained(federation, uses):
 def test_parameters_and_traffic_are_those_of_the_paper(federation):
     small = federation(sites=5, kinds=KINDS)
     settings = ("training.batch=2", "federation.statistics=private", *QUICK)
-    runner, message, reply = one_visit(small, "fedlppa", *PAPER, *settings)
+    published = (*PAPER, "method.prompt_size=16", "method.second_start=copy")
+    runner, message, reply = one_visit(small, "fedlppa", *published, *settings)
     assert sum(each.numel() for each in runner.net.parameters()) == 2_897_430
     numbers = 16  # bytes: of images and steps
     assert message.nbytes == 4 * 2_897_430
@@ -296,7 +343,7 @@ def test_parameters_and_traffic_are_those_of_the_paper(federation):
 
 def test_the_affinity_of_every_round_is_in_the_run_folder(federation):
     done = federation(rounds=2, kinds=KINDS).run("fedlppa", *QUICK)
-    tables = done.folder.tables()
+    tables = [table for table in done.folder.tables() if table.name == "affinity"]
     names = tuple(site.name for site in done.folder.about().sites)
     assert [(table.round, table.name) for table in tables] == [
         (number, "affinity") for number in (1, 2)

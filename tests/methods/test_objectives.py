@@ -1,5 +1,7 @@
 """What FedICRA and FedLPPA minimise, against their formulas written out by hand."""
 
+from math import exp
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy, one_hot
@@ -12,12 +14,24 @@ from tests.losses import brute_force
 
 SIDE = 16
 WINDOW = {"radius": 2, "sigma_xy": 3.0, "sigma_rgb": 0.3}
+RELATIVE = {"crf_reach": 2 / SIDE, "crf_near": 3.0 / SIDE, "crf_alike": 0.3, "tree_alike": 0.5}
 
 
-def settings(**changes):
-    """The method's settings and the window of the CRF, as the command line takes them."""
-    window = {f"crf_window.{key}": value for key, value in WINDOW.items()}
-    return [f"method.{key}={value}" for key, value in (changes | window).items()]
+def settings(weak, **changes):
+    """The method's settings and terms for weak labels, as the command line takes them."""
+    terms = {f"weak.{key}": value for key, value in (weak | RELATIVE).items()}
+    return [f"method.{key}={value}" for key, value in (changes | terms).items()]
+
+
+def crf(probabilities, images):
+    """The energy in a window of few pixels, as if it had the published one's neighbours."""
+    energy = brute_force.gated_crf(probabilities, images, **WINDOW)
+    return energy * neighbours(5, 6.0) / neighbours(2, 3.0)
+
+
+def neighbours(radius, sigma):
+    places = [(y, x) for y in range(-radius, radius + 1) for x in range(-radius, radius + 1)]
+    return sum(exp(-(y * y + x * x) / (2 * sigma * sigma)) for y, x in places if y or x)
 
 
 def weakly_labelled():
@@ -47,24 +61,25 @@ def dice_loss(probabilities, label):
 
 def filtered(probabilities, image, guides):
     """On one tree after another; the filter itself is held to its definition in tests/losses."""
-    values = tree_filter(probabilities, image, 0.02)
-    for guide in guides:
-        values = tree_filter(values, guide, 1.0)
+    values = probabilities
+    for guide in (image, *guides):
+        down, right = guide[:, :, 1:] - guide[:, :, :-1], guide[..., 1:] - guide[..., :-1]
+        square = (down.square().sum(1).mean((1, 2)) + right.square().sum(1).mean((1, 2))) / 2
+        values = tree_filter(values, guide / square.sqrt().view(-1, 1, 1, 1), 0.5)
     return values
 
 
 @pytest.mark.parametrize(
-    ("tree", "crf", "contrast", "guides", "distance"),
+    ("tree", "weight", "contrast", "guides", "distance"),
     [(0.1, 0.1, 1.0, "projected", "squared"), (0.7, 0.3, 2.0, "features", "absolute")],
 )
 @torch.no_grad()
 def test_fedicra_adds_up_labels_trees_crf_and_contrast(
-    federation, tree, crf, contrast, guides, distance
+    federation, tree, weight, contrast, guides, distance
 ):
-    names = {"tree": tree, "crf": crf, "contrast": contrast, "guides": guides, "distance": distance}
-    method, site, _ = a_site(
-        federation, "fedicra", "network.name=unet", *settings(**names), index=1
-    )
+    names = {"contrast": contrast, "guides": guides, "distance": distance, "margin": 1.0}
+    terms = settings({"tree": tree, "crf": weight}, **names)
+    method, site, _ = a_site(federation, "fedicra", "network.name=unet", *terms, index=1)
     batch, net = weakly_labelled(), site.net
     images, labels = batch.images, batch.labels.long()
     found = from_the_same_draws(net, lambda: method.loss(site, batch))
@@ -84,7 +99,7 @@ def test_fedicra_adds_up_labels_trees_crf_and_contrast(
     terms = (
         cross_entropy(seen.logits, labels, ignore_index=255),
         tree * away[unlabelled].sum() / unlabelled.sum(),
-        crf * brute_force.gated_crf(probabilities, images, **WINDOW),
+        weight * crf(probabilities, images),
         -contrast * sum(others) / len(others),
     )
     assert len(maps) == (3 if guides == "projected" else 2)
@@ -93,14 +108,14 @@ def test_fedicra_adds_up_labels_trees_crf_and_contrast(
 
 
 @pytest.mark.parametrize(
-    ("pseudo_labels", "least_share", "crf"), [(0.5, 0.7, 0.0), (0.8, 0.0, 0.3)]
+    ("pseudo_labels", "least_share", "weight"), [(0.5, 0.7, 0.0), (0.8, 0.0, 0.3)]
 )
 @torch.no_grad()
 def test_fedlppa_adds_up_labels_and_pseudo_labels_of_both_decoders_and_crf_of_the_main_one(
-    federation, pseudo_labels, least_share, crf
+    federation, pseudo_labels, least_share, weight
 ):
-    names = {"pseudo_labels": pseudo_labels, "least_share": least_share, "crf": crf}
-    method, site, _ = a_site(federation, "fedlppa", *settings(**names))
+    weak = {"pseudo_labels": pseudo_labels, "least_share": least_share, "crf": weight}
+    method, site, _ = a_site(federation, "fedlppa", *settings(weak))
     batch, net = weakly_labelled(), site.net
     images, labels = batch.images, batch.labels.long()
     net.second.head.weight.normal_(generator=torch.Generator().manual_seed(1))
@@ -117,5 +132,5 @@ def test_fedlppa_adds_up_labels_and_pseudo_labels_of_both_decoders_and_crf_of_th
     entropies = [cross_entropy(each, labels, ignore_index=255) for each in (main, second)]
     dices = [dice_loss(each, pseudo) for each in (first, other)]
     expected = 0.5 * sum(entropies) + pseudo_labels * 0.5 * sum(dices)
-    expected = expected + crf * brute_force.gated_crf(first, images, **WINDOW)
+    expected = expected + weight * crf(first, images)
     torch.testing.assert_close(found, expected)

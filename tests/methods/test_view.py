@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from polyclinic.losses import tree_energy
+from polyclinic.losses.weak_terms import in_mean_steps
 from polyclinic.masks import UNLABELLED
 from tests.federations import a_site
 
 DARK = 0.5
-CRF = ("method.tree=0.0", "method.contrast=0.0", "method.crf=0.1")
+WIDE = ("method.weak.crf=0.1", "method.weak.crf_reach=0.15", "method.weak.crf_alike=0.5")
+CRF = ("method.weak.tree=0.0", "method.contrast=0.0", *WIDE)
 
 
 def gradient_of_logits(net, loss):
@@ -27,9 +29,7 @@ def gradient_of_logits(net, loss):
     return kept[0].grad
 
 
-@pytest.mark.parametrize(
-    ("name", "overrides"), [("fedicra", CRF), ("fedlppa", ("method.crf=0.1",))]
-)
+@pytest.mark.parametrize(("name", "overrides"), [("fedicra", CRF), ("fedlppa", WIDE)])
 def test_unlabelled_pixels_out_of_view_have_no_gradient(federation, name, overrides):
     method, site, batch = a_site(federation, name, *overrides)
     dark = (batch.images[:, 0] <= DARK) & (batch.labels == UNLABELLED)
@@ -44,14 +44,22 @@ def test_unlabelled_pixels_out_of_view_have_no_gradient(federation, name, overri
 
 def test_tree_energy_is_taken_over_unlabelled_pixels_in_view(federation):
     method, site, batch = a_site(
-        federation, "fedicra", "method.crf=0.0", "method.contrast=0.0", "method.tree=1.0"
+        federation,
+        "fedicra",
+        "method.weak.crf=0.0",
+        "method.contrast=0.0",
+        "method.weak.tree=1.0",
+        "method.weak.tree_alike=5.0",
     )
     photograph = replace(batch, view=batch.images[:, 0] > DARK)
     site.net.eval()
-    without = replace(method, tree=0.0).loss(site, batch)
+    weak = site.training.weak.changed({"tree": 0.0})
+    training = site.training.model_copy(update={"weak": weak})
+    without = method.loss(replace(site, training=training), batch)
     seen = site.net.look(batch.images)
     unlabelled = (batch.labels == UNLABELLED) & (batch.images[:, 0] > DARK)
     guides = site.net.guide(batch.images, seen.maps)
-    energy = tree_energy(seen.logits.softmax(1), batch.images, guides, unlabelled)
+    maps = [in_mean_steps(each) for each in (batch.images, *guides)]
+    energy = tree_energy(seen.logits.softmax(1), maps[0], maps[1:], unlabelled, 5.0, 5.0)
     torch.testing.assert_close(method.loss(site, photograph), without + energy)
     assert not torch.isclose(method.loss(site, batch), without + energy)

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import polyclinic
 from polyclinic.cli import app
 from polyclinic.data.errors import UnreadableError
-from polyclinic.data.formats.reading import stacks_in
+from polyclinic.data.formats.reading import files_below, stacks_of
 from polyclinic.data.formats.segmentation import read_segmentation
 from polyclinic.predict import load
 from polyclinic.predict.folder import Options, predict_all
@@ -131,7 +131,7 @@ def test_a_series_gets_one_segmentation_that_names_its_slices(model, tmp_path):
     outcome, _ = predicted(model, tmp_path / "in", tmp_path / "out")
     assert (outcome.done, outcome.failed) == (1, ())
     (file,) = (tmp_path / "out" / "masks").rglob("*.dcm")
-    (stack,), _ = stacks_in(tmp_path / "in")
+    (stack,), _ = stacks_of(files_below(tmp_path / "in"))
     volume = stack.read()
     masks = read_segmentation(file, volume, stack.instances)
     expected = volume.voxels[:, 0] > BIG / 2
@@ -145,7 +145,7 @@ def test_dicom_without_a_place_gets_a_segmentation_too(model, tmp_path):
     plain_dicom(image).save_as(tmp_path / "in" / "one.dcm", enforce_file_format=True)
     outcome, _ = predicted(model, tmp_path / "in", tmp_path / "out")
     assert not outcome.failed
-    (stack,), _ = stacks_in(tmp_path / "in")
+    (stack,), _ = stacks_of(files_below(tmp_path / "in"))
     found = tmp_path / "out" / "masks" / "one.dcm"
     mask = read_segmentation(found, stack.read(), stack.instances)
     assert dice_of(mask[0], image) > 0.9

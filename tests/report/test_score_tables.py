@@ -5,7 +5,7 @@ import pytest
 
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report.reading import read_runs
-from polyclinic.report.score_tables import comparison_table
+from polyclinic.report.score_tables import comparison_table, ranked
 from polyclinic.runs import AboutMetric, Finished, RunFolder, Score
 from tests.report.invented import write_run
 
@@ -174,3 +174,18 @@ def test_run_folders_are_not_changed_by_reading(study):
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
     comparison_table(read_runs([study]), "dice")
     assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
+
+
+def test_methods_are_ranked_by_the_mean_of_seeds_case_by_case(tmp_path):
+    write_scores(tmp_path, "A", {"alpha": [0.5, 0.7]}, seed=0)
+    write_scores(tmp_path, "A", {"alpha": [0.7, 0.9]}, seed=1)
+    write_scores(tmp_path, "B", {"alpha": [0.9, 0.8]})
+    found = ranked(read_runs([tmp_path / "demo"]), "dice")
+    assert [(each.title, round(each.score, 6)) for each in found] == [("B", 0.85), ("A", 0.7)]
+
+
+def test_one_method_alone_and_metrics_without_a_direction_are_not_ranked(tmp_path):
+    write_scores(tmp_path, "A", {"alpha": [0.5]}, metric="odd")
+    assert ranked(read_runs([tmp_path / "demo"]), "odd") == []
+    write_scores(tmp_path, "B", {"alpha": [0.5]}, metric="odd")
+    assert ranked(read_runs([tmp_path / "demo"]), "odd") == []

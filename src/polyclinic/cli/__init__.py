@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from polyclinic import __version__
 from polyclinic.cli import federation
 from polyclinic.cli.code import tables
 from polyclinic.cli.contract import check_method
@@ -21,7 +20,8 @@ from polyclinic.cli.export import export
 from polyclinic.cli.predict import predict
 from polyclinic.cli.serve import serve
 from polyclinic.cli.unseen import unseen
-from polyclinic.engine.environment import prepare_environment
+from polyclinic.cli.version import options
+from polyclinic.environment import prepare_environment
 
 if TYPE_CHECKING:
     from polyclinic.data.tasks import Task
@@ -39,27 +39,16 @@ data_app.command("import")(import_site)
 data_app.command("export")(export_site)
 app.add_typer(deploy_app, name="deploy")
 app.add_typer(federation.ledger_app, name="ledger")
-for command in (federation.server, federation.site, unseen, check_method):
-    app.command()(command)
-for command in (export, predict, evaluate, compare_models, serve):
-    app.command()(command)
-
-
-def _tell_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"polyclinic {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", help="Show the version.", callback=_tell_version, is_eager=True),
-    ] = False,
-) -> None:
-    """Personalized federated medical image segmentation."""
-
+app.command()(federation.server)
+app.command()(federation.site)
+app.callback()(options)
+app.command()(unseen)
+app.command()(check_method)
+app.command()(export)
+app.command()(predict)
+app.command()(evaluate)
+app.command()(compare_models)
+app.command()(serve)
 
 StudyFile = Annotated[Path, typer.Argument(help="The TOML file of the study.")]
 Overrides = Annotated[

@@ -38,9 +38,9 @@ def show_check(summary: Summary) -> None:
         table.add_row(site.name, *map(str, cells), shares, kinds)
     CONSOLE.print(table)
     for warning in summary.warnings:
-        CONSOLE.print(f"warning: {warning}", style="yellow")
+        CONSOLE.print(f"warning: {warning}", style="yellow", soft_wrap=True)
     for mistake in summary.mistakes:
-        CONSOLE.print(f"error: {mistake}", style="red")
+        CONSOLE.print(f"error: {mistake}", style="red", soft_wrap=True)  # lines to be copied
     CONSOLE.print(f"errors: {len(summary.mistakes)}, warnings: {len(summary.warnings)}")
 
 

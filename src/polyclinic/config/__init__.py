@@ -18,6 +18,7 @@ from polyclinic.config.study import (
 from polyclinic.config.tables import Origin, Tables, file_of, package_name
 from polyclinic.config.task import Task
 from polyclinic.config.task_entry import read_task
+from polyclinic.config.weak_settings import WeakSettings
 
 __all__ = [
     "AugmentationSettings",
@@ -37,6 +38,7 @@ __all__ = [
     "Tables",
     "Task",
     "TrainingSettings",
+    "WeakSettings",
     "changes",
     "describe",
     "file_of",

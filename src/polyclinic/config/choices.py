@@ -14,6 +14,7 @@ from polyclinic.config.printing import literal
 from polyclinic.config.section import Title
 from polyclinic.config.tables import Origin, Tables
 from polyclinic.config.titles import default_title, told_apart
+from polyclinic.config.weak_settings import WeakSettings
 
 AROUND_CHOICE: Mapping[str, Any] = {"name": str}
 AROUND_NETWORK: Mapping[str, Any] = {"name": str, "pretrained": Path | None}
@@ -21,6 +22,7 @@ AROUND_METHOD: Mapping[str, Any] = {
     "name": str,
     "title": Title | None,
     "labels": LabelKind | None,
+    "weak": WeakSettings | None,
     "then": Any,
 }
 """The keys of an entry that are not settings of what it names, and their types."""
@@ -50,19 +52,26 @@ class ChoiceReader:
             pretrained=named.get("pretrained"),
         )
 
-    def methods(self, entries: list[Any]) -> tuple[MethodChoice, ...]:
-        """The methods that the entries name, each with its own title; wrong ones are left out."""
+    def methods(self, entries: list[Any], weak: WeakSettings) -> tuple[MethodChoice, ...]:
+        """The methods that the entries name, each with its own title; wrong ones are left out.
+
+        Terms for weak labels are a method's own, unless the study says otherwise (`weak`), or the
+        method's entry does.
+        """
         if not entries:
             names = tuple(self.tables.method)
             self.mistakes.append(Mistake("method", "is required", allowed=names))
         choices = {}
         written = set()
         for key, entry in _by_key("method", entries).items():
-            choice = self._method(entry, key)
+            choice = self._method(entry, key, weak)
             if choice is not None:
                 choices[key] = choice
                 written |= {key} if "title" in entry else set()
-        return tuple(told_apart(choices, written, self.mistakes))
+        titled = told_apart(choices, written, self.mistakes)
+        return tuple(
+            each.model_copy(update={"weak": None}) if each.weak == weak else each for each in titled
+        )
 
     def plain(self, table: str, names: Iterable[str]) -> tuple[Choice, ...]:
         """What names without settings stand for, which must be in the table."""
@@ -71,7 +80,7 @@ class ChoiceReader:
             Choice(name=name, built=thing, origin=origin) for name, (thing, origin) in found.items()
         )
 
-    def _method(self, entry: Any, key: str) -> MethodChoice | None:
+    def _method(self, entry: Any, key: str, weak: WeakSettings) -> MethodChoice | None:
         method = self._choice(entry, key, "method", AROUND_METHOD)
         entries = entry.get("then", []) if isinstance(entry, dict) else []
         steps = [
@@ -85,7 +94,9 @@ class ChoiceReader:
         title = entry.get("title") or default_title(
             [piece.built for piece in (method, *then)], labels
         )
-        return MethodChoice(**dict(method), title=title, labels=labels, then=then)
+        own: Mapping[str, Any] = getattr(method.built, "weak_terms", dict)()
+        terms = weak.changed(own, weak.written, entry.get("weak") or {})
+        return MethodChoice(**dict(method), title=title, labels=labels, weak=terms, then=then)
 
     def _choice(self, entry: Any, key: str, table: str, around: Mapping[str, Any]) -> Choice | None:
         """The entry built; None after saying what is wrong, also where settings do not fit."""

@@ -8,6 +8,7 @@ from typing import Any
 from polyclinic.config.section import Section
 from polyclinic.config.tables import Origin
 from polyclinic.config.task import Task
+from polyclinic.config.weak_settings import WeakSettings
 
 
 class Choice(Section):
@@ -65,12 +66,15 @@ class NetworkChoice(Choice):
 class MethodChoice(Choice):
     """A method, its name in tables and folders, and the finishing steps after the last round.
 
-    With `labels` every site trains on these instead of its own kind.
+    With `labels` every site trains on these instead of its own kind, and `weak` takes the place of
+    the study's `training.weak`.
     """
 
     title: str
     """The method's name in tables and folders; by default made from its names."""
     labels: str | None = None
     """What every site trains on with this method, in place of its own kind."""
+    weak: WeakSettings | None = None
+    """What differs from the study's `training.weak` with this method."""
     then: tuple[Choice, ...] = ()
     """Finishing steps after the last round: names, or tables with settings."""

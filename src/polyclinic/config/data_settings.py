@@ -16,6 +16,9 @@ def _three(split: Any) -> Any:
     return tuple(split) if isinstance(split, list) else split
 
 
+NO_FOLDER = ("synthetic", "none")
+"""Sources that are no folder."""
+
 LabelKind = Annotated[str, known_in("kind", "mask")]
 """What sites train on: full masks or a kind of weak label."""
 
@@ -26,7 +29,9 @@ class DataSettings(Section):
     needs: ClassVar = {"size": ("source", "synthetic")}
 
     source: str = "synthetic"
-    """`synthetic`, or a folder that holds one folder per site, relative to the study's file."""
+    """`synthetic`, a folder of site folders, or `none`, the default if every site has a folder."""
+    only: tuple[str, ...] = ()
+    """The sites that take part; by default all of the source and every [[site]]."""
     seed: Count = 0
     """Seed of synthetic patients, of splits and of weak labels made from masks."""
     size: Positive = 1.0
@@ -40,8 +45,8 @@ class DataSettings(Section):
 
     @property
     def folder(self) -> Path | None:
-        """The folder that holds one folder per site; None for synthetic sites."""
-        return None if self.source == "synthetic" else Path(self.source)
+        """The folder that holds one folder per site; None for synthetic sites, or for none."""
+        return None if self.source in NO_FOLDER else Path(self.source)
 
     @field_validator("split")
     @classmethod
@@ -71,7 +76,7 @@ class DataSettings(Section):
 
 
 class SiteSettings(Section):
-    """One site: where its cases lie, if not in the common folder, and what it trains on."""
+    """What a study says of one site; the others of the source take part as they are."""
 
     name: FolderName
     """The site's name; without `folder`, the folder of that name in the source."""
@@ -79,6 +84,8 @@ class SiteSettings(Section):
     """The site's own folder, where it is not in the source."""
     labels: LabelKind | None = None
     """What the site trains on; by default what its site.toml says, else full masks."""
+    annotates: tuple[str, ...] = ()
+    """The classes and regions to take of its annotation, as if it had no others; by default all."""
     fit: Fit | None = None
     """How the site's images meet the square, where not as the task says."""
     normalisation: Normalisation | None = None

@@ -7,6 +7,7 @@ from typing import Any
 
 from polyclinic.config.checking import addresses, check
 from polyclinic.config.choices import ChoiceReader, fitting
+from polyclinic.config.data_settings import NO_FOLDER
 from polyclinic.config.mistakes import ConfigError, Mistake, nearest
 from polyclinic.config.overrides import apply_overrides, shape
 from polyclinic.config.printing import literal
@@ -14,6 +15,7 @@ from polyclinic.config.reading import read_toml
 from polyclinic.config.study import Conditions, Study
 from polyclinic.config.tables import Tables, file_of
 from polyclinic.config.task_entry import SUFFIX, chosen_task
+from polyclinic.config.weak_settings import WeakSettings
 
 _CHOICES = ("task", "network", "method")
 
@@ -45,6 +47,7 @@ def read_study(
     _find_code(study, beside)
     changed = apply_overrides(study, overrides, tables, mistakes)
     _find_code(study, Path())
+    _find_source(study)
     _find_folders(study, beside, changed, mistakes)
     conditions = {key: value for key, value in study.items() if key not in _CHOICES}
     checked = check(Conditions, conditions, "", mistakes, context=tables, keys_of=Study)
@@ -52,7 +55,8 @@ def read_study(
     reader = ChoiceReader(tables, mistakes)
     task = chosen_task(study.get("task"), tables, mistakes)
     network = reader.network(study.get("network"))
-    methods = reader.methods(study["method"])
+    weak = checked.training.weak if checked else WeakSettings()
+    methods = reader.methods(study["method"], weak)
     if task and network:
         fitting(task, network, mistakes)
     if mistakes or checked is None or task is None or network is None:
@@ -88,6 +92,14 @@ def _find_code(study: dict[str, Any], beside: Path) -> None:
             table[key] = absolute(table[key])
 
 
+def _find_source(study: dict[str, Any]) -> None:
+    """No source, where none is named and every site has a folder of its own."""
+    own = [isinstance(site, dict) and "folder" in site for site in study["site"]]
+    data = study.setdefault("data", {}) if own and all(own) else None
+    if isinstance(data, dict):
+        data.setdefault("source", "none")
+
+
 def _find_folders(
     study: dict[str, Any], beside: Path, changed: set[str], mistakes: list[Mistake]
 ) -> None:
@@ -106,7 +118,7 @@ def _find_folders(
         folder = table.get(name) if isinstance(table, dict) else None
         if folder == "":
             mistakes.append(Mistake(f"{key}.{name}", "must not be empty", literal(folder)))
-        elif isinstance(folder, str) and (name, folder) != ("source", "synthetic"):
+        elif isinstance(folder, str) and not (name == "source" and folder in NO_FOLDER):
             found = _absolute(folder, beside, f"{key}.{name}" in changed)
             table[name] = str(found)
             if name == "source" and nearest(folder, ["synthetic"]) and not found.exists():

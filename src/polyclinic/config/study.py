@@ -17,6 +17,7 @@ from polyclinic.config.section import (
     known_in,
     unique,
 )
+from polyclinic.config.weak_settings import WeakSettings
 
 
 class AugmentationSettings(Section):
@@ -86,6 +87,8 @@ class TrainingSettings(Section):
     """Keep the optimizer's state from one round to the next."""
     augmentation: AugmentationSettings = Field(default_factory=AugmentationSettings)
     """How training images are varied."""
+    weak: WeakSettings = Field(default_factory=WeakSettings)
+    """What stands in for missing labels where they are weak, whatever the method."""
     pretrain: Literal["none", "synthetic"] = "none"
     """`synthetic` trains the network on drawn images of the task before the first round."""
     pretrain_steps: AtLeastOne = 600
@@ -165,7 +168,7 @@ class Conditions(Section):
     data: DataSettings = Field(default_factory=DataSettings)
     """Where the cases come from."""
     site: tuple[SiteSettings, ...] = ()
-    """The sites that take part; by default all of the source."""
+    """What differs at single sites, and sites that are not in the source."""
     training: TrainingSettings = Field(default_factory=TrainingSettings)
     """How a site trains."""
     federation: FederationSettings = Field(default_factory=FederationSettings)

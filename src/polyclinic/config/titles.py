@@ -61,6 +61,7 @@ def _differences(own: Mapping[str, Any], all_settings: list[dict[str, Any]]) -> 
 def _flat(choice: MethodChoice) -> dict[str, Any]:
     """All settings of a method and its finishing steps by dotted name."""
     flat = dict(_flatten("", choice.settings))
+    flat |= {f"weak.{name}": value for name, value in choice.weak or ()}
     for finish in choice.then:
         flat |= _flatten(f"{finish.name}.", finish.settings)
     return flat

@@ -16,6 +16,7 @@ from polyclinic.config import (
     NetworkChoice,
     SiteSettings,
     TrainingSettings,
+    WeakSettings,
 )
 from polyclinic.config.callables import parameters
 from polyclinic.contract.plans import PLAIN, Plan, Violation
@@ -130,14 +131,19 @@ class Trial:
         make = self.networks[network]
         settings = {"width": WIDTH} if "width" in parameters(make) else {}
         data = small_sites(side)[: plan.sites]
-        infos = tuple(site_info(site, index) for index, site in enumerate(data))
+        infos = tuple(site_info(site, TASKS[TASK], index) for index, site in enumerate(data))
         return Assignment(
             method=replace(self.method),
             then=self.finishing if plan.finishing else (),
             network=NetworkChoice(name=network, built=Factory(make, settings)),
             task=TASKS[TASK].with_resolution(side),
             sites=infos,
-            training=TrainingSettings(batch=4, iterations=2, keep_optimizer=plan.keep_optimizer),
+            training=TrainingSettings(
+                batch=4,
+                iterations=2,
+                keep_optimizer=plan.keep_optimizer,
+                weak=WeakSettings(**self.method.weak_terms()),
+            ),
             loss=None,
             metrics={},
             rounds=plan.rounds,

@@ -15,6 +15,7 @@ from polyclinic.config.mistakes import did_you_mean
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.site_files import read_csv
 from polyclinic.data.tasks import Task
+from polyclinic.masks import Groups, known_regions
 from polyclinic.seeds import numpy_generator
 from polyclinic.weak import KINDS, Box, label_boxes
 
@@ -28,14 +29,17 @@ def made_of_boxes(kind: str) -> bool:
     return kind in KINDS and KINDS[kind].convert is not None
 
 
-def read_boxed_label(path: Path, kind: str, size: Size, task: Task) -> NDArray[np.uint8]:
+def read_boxed_label(
+    path: Path, kind: str, size: Size, task: Task, groups: Groups = ()
+) -> NDArray[np.uint8]:
     """The label of this kind that the boxes of a file make, for an image of this size."""
-    boxes = read_boxes(path, size, task)
+    boxes = read_boxes(path, size, task, groups)
     return label_boxes(boxes, size, kind, numpy_generator("boxes", kind, path.stem), task)
 
 
-def read_boxes(path: Path, size: Size, task: Task) -> list[Box]:
+def read_boxes(path: Path, size: Size, task: Task, groups: Groups = ()) -> list[Box]:
     """The boxes of a file; no row means that there is only background to see."""
+    objects = _objects(task, groups)
     header, rows = read_csv(path)
     if set(header) - {"angle"} != set(COLUMNS):
         found = ", ".join(header) or "nothing"
@@ -43,7 +47,7 @@ def read_boxes(path: Path, size: Size, task: Task) -> list[Box]:
     boxes, errors = [], []
     for number, row in enumerate(rows, 1):
         try:
-            boxes.append(_box(row, size, task))
+            boxes.append(_box(row, size, objects))
         except ValueError as error:
             errors.append(f"box {number} {error}")
     if errors:
@@ -51,14 +55,14 @@ def read_boxes(path: Path, size: Size, task: Task) -> list[Box]:
     return boxes
 
 
-def _box(row: Mapping[str, str], size: Size, task: Task) -> Box:
+def _box(row: Mapping[str, str], size: Size, objects: Mapping[str, int]) -> Box:
     left, top, width, height = (_number(row, name) for name in COLUMNS[1:])
     angle = _number(row, "angle") if row.get("angle") else 0.0
     if width <= 0 or height <= 0:
         raise ValueError(f"has no area: {width:g}×{height:g}")
     # In a box's coordinates the first pixel is from 0 to 1, in a `Box` its middle is 0.
     box = Box(
-        _class(row["class"], task),
+        _class(row["class"], objects),
         row=top + height / 2 - 0.5,
         column=left + width / 2 - 0.5,
         height=height,
@@ -80,8 +84,17 @@ def _check_place(box: Box, size: Size) -> None:
             raise ValueError(f"lies outside of the image, which is {rows}×{columns}")
 
 
-def _class(word: str, task: Task) -> int:
-    objects = {name: number for number, name in enumerate(task.classes) if number}
+def _objects(task: Task, groups: Groups) -> dict[str, int]:
+    """What boxes may show, by name: classes, and regions that the site sees as one."""
+    numbers = groups or tuple(range(len(task.classes)))
+    objects = dict(zip(task.classes, numbers, strict=True))
+    for region, classes in known_regions(task.regions, groups).items():
+        if len({numbers[each] for each in classes}) == 1:
+            objects[region] = numbers[classes[0]]
+    return {name: number for name, number in objects.items() if number != numbers[0]}
+
+
+def _class(word: str, objects: Mapping[str, int]) -> int:
     number = objects.get(word, int(word) if word.isdecimal() else 0)
     if number not in objects.values():
         allowed = ", ".join(f"{name} ({number})" for name, number in objects.items())

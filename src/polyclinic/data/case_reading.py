@@ -1,6 +1,7 @@
 """What a case's files hold, read and checked, and brought to a task's square."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -11,13 +12,21 @@ import numpy as np
 
 from polyclinic.data import box_files
 from polyclinic.data.case_files import CaseFiles
+from polyclinic.data.coded_masks import decode
+from polyclinic.data.coding import Coding, SiteCoding, coding_of
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.preparing import Prepared, View, prepare
 from polyclinic.data.readers import Array, read_image, read_mask
+from polyclinic.data.site_files import SiteToml
 from polyclinic.data.tasks import Task
 from polyclinic.masks import UNLABELLED, Mask
 
 Finding = tuple[Path, str]
+FILLED = ("box", "rotated-box")  # the kinds of label that leave no pixel out
+ALL_LABELLED = (
+    "labels every pixel, so what was not drawn will train as its value; save it as 255, or name "
+    'that value "unlabelled" in weak.values of site.toml (docs/data.md, Masks)'
+)
 
 
 @dataclass
@@ -36,6 +45,7 @@ class Content:
     prepared: Prepared | None = None  # the image in the square, where mask and labels are, too
     mistakes: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
+    seen: dict[str, Counter[str]] = field(default_factory=dict)  # kind → codes not understood
 
     def digest(self) -> bytes:
         """A fingerprint by which equal images are found, empty without an image."""
@@ -67,20 +77,31 @@ class Content:
 
 
 def read_contents(
-    cases: Sequence[CaseFiles], task: Task, kinds: Sequence[str], *, in_square: bool = False
+    cases: Sequence[CaseFiles],
+    task: Task,
+    kinds: Sequence[str],
+    coding: SiteCoding | None = None,
+    *,
+    in_square: bool = False,
 ) -> list[Content]:
     """What `read_content` gives for each case, read side by side, in the square if asked for."""
 
     def read(case: CaseFiles) -> Content:
-        content = read_content(case, task, kinds)
+        content = read_content(case, task, kinds, coding)
         return content.in_square(task) if in_square else content
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return list(threads.map(read, cases))
 
 
-def read_content(case: CaseFiles, task: Task, kinds: Sequence[str]) -> Content:
-    """The image, the mask and the labels of these kinds as far as the case has them."""
+def read_content(
+    case: CaseFiles, task: Task, kinds: Sequence[str], coding: SiteCoding | None = None
+) -> Content:
+    """The image, the mask and the labels of these kinds as far as the case has them.
+
+    Without a coding masks and labels hold class numbers.
+    """
+    coding = coding or coding_of(SiteToml(), task)[0]
     content = Content(case)
     try:
         content.image = read_image(case.image, task.channels, case.slices.get(case.image))
@@ -93,23 +114,26 @@ def read_content(case: CaseFiles, task: Task, kinds: Sequence[str]) -> Content:
     if case.view:
         content.view = _view(content, case.view)
     if case.mask:
-        content.mask = _classes(content, case.mask, ("mask",), range(len(task.classes)), task)
+        content.mask = _classes(content, case.mask, "mask", coding.masks)
     for kind in kinds:
         if kind in case.labels:
-            label = _label(content, case.labels[kind], kind, task)
+            label = _label(content, case.labels[kind], kind, task, coding.labels)
             if label is not None:
                 content.labels[kind] = label
     return content
 
 
-def _label(content: Content, file: Path, kind: str, task: Task) -> Mask | None:
+def _label(content: Content, file: Path, kind: str, task: Task, coding: Coding) -> Mask | None:
     if file.suffix.lower() != box_files.SUFFIX:
-        allowed = (*range(len(task.classes)), UNLABELLED)
-        return _classes(content, file, (kind, "label"), allowed, task)
+        label = _classes(content, file, kind, coding)
+        if label is not None and kind not in FILLED and not (label == UNLABELLED).any():
+            content.warnings.append((file, ALL_LABELLED))
+        return label
     try:
         # Without an image, which is a mistake already, nothing is known of its size.
-        image = content.image is not None
-        return box_files.read_boxed_label(file, kind, content.size, task) if image else None
+        if content.image is None:
+            return None
+        return box_files.read_boxed_label(file, kind, content.size, task, coding.groups)
     except UnreadableError as error:
         content.mistakes.append((file, str(error)))
         return None
@@ -128,36 +152,25 @@ def _view(content: Content, file: Path) -> View | None:
     return seen
 
 
-def _classes(
-    content: Content, file: Path, keys: Sequence[str], allowed: Sequence[int], task: Task
-) -> Mask | None:
+def _classes(content: Content, file: Path, kind: str, coding: Coding) -> Mask | None:
+    label = kind != "mask"
+    keys = (kind, "label") if label else (kind,)
+    piece = content.case.slices.get(file)
     try:
-        mask = read_mask(file, keys, content.case.slices.get(file))
+        found = decode(file, keys, coding, label=label, image=content.image, piece=piece)
     except UnreadableError as error:
         content.mistakes.append((file, str(error)))
         return None
-    if content.image is not None and mask.shape != content.size:
-        content.mistakes.append((file, _other_size(mask, content)))
-    found = np.zeros(256, dtype=bool)
-    found[mask] = True
-    present = np.flatnonzero(found)
-    unknown = [int(value) for value in present if value not in allowed]
-    if unknown:
-        content.mistakes.append((file, _unknown_values(unknown, allowed, task)))
-    if present.tolist() == [UNLABELLED]:
+    if content.image is not None and found.mask.shape != content.size:
+        content.mistakes.append((file, _other_size(found.mask, content)))
+    if found.problem:
+        content.mistakes.append((file, found.problem))
+        content.seen[kind] = found.seen
+    elif (found.mask == UNLABELLED).all() and coding.certain:
         content.mistakes.append((file, "labels no pixel: all are 255"))
-    return mask
+    return found.mask
 
 
 def _other_size(pixels: Array, content: Content) -> str:
     (rows, columns), (high, wide) = pixels.shape, content.size
     return f"is {rows}×{columns} pixels, its image {high}×{wide}"
-
-
-def _unknown_values(unknown: Sequence[int], allowed: Sequence[int], task: Task) -> str:
-    classes = ", ".join(f"{number} {name}" for number, name in enumerate(task.classes))
-    found = ", ".join(map(str, unknown[:5])) + (", …" if len(unknown) > 5 else "")
-    if UNLABELLED in allowed:
-        return f"has the value {found}; a label has {classes}, 255 unlabelled"
-    hint = " (255 means unlabelled and belongs in labels/ only)" if UNLABELLED in unknown else ""
-    return f"has the value {found}; a mask has {classes}{hint}"

@@ -1,13 +1,13 @@
 """What training and scoring see of a site: its cases as tensors, read once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from polyclinic.masks import UNLABELLED
+from polyclinic.masks import UNLABELLED, Groups, known_regions
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,32 @@ class Cases:
         return {name: each for name, each in vars(self).items() if isinstance(each, Tensor)}
 
 
+Regions = Mapping[str, tuple[int, ...]]
+
+
 @dataclass(frozen=True)
 class SiteData:
-    """One site's cases by split, and the kind of label it trains on ("mask" = full masks)."""
+    """One site's cases by split, and the kind of label it trains on ("mask" = full masks).
+
+    Where several groupings of the classes meet, labels of grouping n have n·K added (K classes).
+    """
 
     name: str
     kind: str
     train: Cases
     val: Cases
     test: Cases
+    groups: tuple[Groups, ...] = ()  # of the classes in labels; none where all are told apart
+    mask_groups: Groups = ()  # of the classes in masks
+
+    def known(self, regions: Regions) -> dict[str, tuple[int, ...]]:
+        """The regions that the site's masks show."""
+        return known_regions(regions, self.mask_groups)
+
+    def scorable(self, split: str, regions: Regions) -> Cases:
+        """The cases of a split with a mask; none where masks show none of the regions."""
+        cases: Cases = getattr(self, split)
+        return with_masks(cases) if self.known(regions) else cases.select(())
 
 
 @dataclass(frozen=True)
@@ -84,14 +101,38 @@ def pool(sites: Sequence[SiteData]) -> SiteData:
     if not sites:
         raise ValueError("there are no sites to pool")
     kinds = {site.kind for site in sites}
-    named = [(site.name, site) for site in sites]
+    groups = tuple(dict.fromkeys(site.groups[0] if site.groups else () for site in sites))
+    named = [(site.name, _moved(site, groups)) for site in sites]
     return SiteData(
         name="pooled",
         kind=kinds.pop() if len(kinds) == 1 else "mixed",
         train=_joined([(name, site.train) for name, site in named]),
         val=_joined([(name, site.val) for name, site in named]),
         test=_joined([(name, site.test) for name, site in named]),
+        groups=_whole(groups),
     )
+
+
+def _whole(groups: tuple[Groups, ...]) -> tuple[Groups, ...]:
+    """The groupings, with that of all classes told apart written out beside others."""
+    alone = tuple(range(max(map(len, groups))))
+    return tuple(each or alone for each in groups) if alone else ()
+
+
+def _moved(site: SiteData, groups: tuple[Groups, ...]) -> SiteData:
+    """The site with its labels where the loss looks for those of its grouping."""
+    place = groups.index(site.groups[0] if site.groups else ())
+    step = place * max(map(len, groups))
+    if step + max(map(len, groups)) > UNLABELLED:
+        raise ValueError("the sites tell classes apart in too many ways to be pooled")
+    if not step:
+        return site
+    cases = (
+        replace(each, labels=torch.where(each.labels == UNLABELLED, UNLABELLED, each.labels + step))
+        for each in (site.train, site.val, site.test)
+    )
+    train, val, test = cases
+    return replace(site, train=train, val=val, test=test)
 
 
 def _joined(parts: Sequence[tuple[str, Cases]]) -> Cases:

@@ -9,13 +9,21 @@ import numpy as np
 
 from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import Content, read_contents
+from polyclinic.data.coding import Coding, coding_of
 from polyclinic.data.errors import DataError, Findings, listed
 from polyclinic.data.folder import SiteFolder, find_sites, read_site
 from polyclinic.data.labels import check_labels
+from polyclinic.data.proposals import note_contents
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.site_task import check_task, own_task
 from polyclinic.data.splits import check_kept
 from polyclinic.data.tasks import TASKS, Task, as_at_site
+from polyclinic.masks import UNLABELLED
+
+ABSENT = (
+    "where the site does not annotate it, site.toml has to say so (docs/data.md, Partial masks)"
+)
+PAIRS = 5  # equal images that are told one by one
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,10 @@ class Summary:
     warnings: tuple[str, ...]
 
 
+class NoTaskError(DataError):
+    """Nobody says for which task to check: no fault of the images."""
+
+
 def check_folder(
     folder: Path,
     task: Task | None = None,
@@ -57,10 +69,11 @@ def check_folder(
     summaries, mistakes, warnings = [], [], []
     twins: dict[bytes, list[tuple[str, CaseFiles]]] = defaultdict(list)
     for site in sites:
-        contents = read_contents(site.cases, task, site.kinds)
-        found, splits = _mistakes(site, contents, task)
+        coding, errors = coding_of(site.toml, task)
+        contents = read_contents(site.cases, task, site.kinds, coding=coding)
+        found, splits = _mistakes(site, contents, task, errors)
         mistakes += found
-        summaries.append(_summary(site, contents, task, splits))
+        summaries.append(_summary(site, contents, coding.masks, splits))
         warnings += _warnings(site, contents, summaries[-1])
         for content in contents:
             twins[content.digest()].append((site.name, content.case))
@@ -69,17 +82,20 @@ def check_folder(
 
 
 def _named_task(sites: Sequence[SiteFolder], tasks: Mapping[str, Task]) -> Task:
-    found = [task for site in sites if (task := own_task(site, tasks))]
+    try:
+        found = [task for site in sites if (task := own_task(site, tasks))]
+    except DataError as error:
+        raise NoTaskError([f"site.toml: {text}" for text in error.mistakes]) from error
     if found and all(task == found[0] for task in found):
         return found[0]
     names = ", ".join(dict.fromkeys(task.name for task in found))
     told = f"the sites name {names}" if found else "no site.toml names one"
     known = f"{', '.join(tasks)}, or a file such as vessels.task.toml"
-    raise DataError([f"say for which task to check ({known}): {told}"])
+    raise NoTaskError([f"say for which task to check ({known}): {told}"])
 
 
 def _summary(
-    site: SiteFolder, contents: Sequence[Content], task: Task, splits: Mapping[str, str]
+    site: SiteFolder, contents: Sequence[Content], coding: Coding, splits: Mapping[str, str]
 ) -> SiteSummary:
     masks = [content.mask for content in contents if content.mask is not None]
     shares = np.array([np.bincount(mask.ravel(), minlength=256) / mask.size for mask in masks])
@@ -96,19 +112,19 @@ def _summary(
         largest=max(sizes, key=np.prod),
         shares={
             name: float(shares[:, number].mean())
-            for number, name in enumerate(task.classes)
-            if masks
+            for number, name in coding.names.items()
+            if masks and number != UNLABELLED
         },
         kinds={"mask": with_mask, **dict(sorted(kinds.items()))},
     )
 
 
 def _mistakes(
-    site: SiteFolder, contents: Sequence[Content], task: Task
+    site: SiteFolder, contents: Sequence[Content], task: Task, errors: Sequence[str]
 ) -> tuple[list[str], dict[str, str]]:
     """The errors, and each case's split as kept or given."""
     mistakes = Findings(site.name, site.folder)
-    mistakes.lines += site.mistakes
+    mistakes.include(site.mistakes)
     given = {case.name: case.split for case in site.cases if case.split}
     complete = "val" in given.values()
     splits = given if complete else check_kept(site, mistakes) or given
@@ -119,34 +135,37 @@ def _mistakes(
         mistakes.add(text, site.folder / "site.toml")
     if site.toml.labels:
         check_labels(site, site.toml.labels, splits, mistakes)
-    for content in contents:
-        for file, text in content.mistakes:
-            mistakes.add(text, file)
+    for text in errors:
+        mistakes.add(text, site.folder / "site.toml")
+    note_contents(contents, task, mistakes)
     return mistakes.lines, splits
 
 
 def _warnings(site: SiteFolder, contents: Sequence[Content], summary: SiteSummary) -> list[str]:
     warnings = Findings(site.name, site.folder)
-    warnings.lines += site.warnings
+    warnings.include(site.warnings)
     for content in contents:
         for file, text in content.warnings:
             warnings.add(text, file)
     without = [case.name for case in site.cases if not case.mask]
     if without:
         warnings.add(f"cannot be scored without a mask: {listed(without)}")
+    understood = not any("mask" in content.seen for content in contents)
     for name, share in summary.shares.items():
-        if share == 0:
-            warnings.add(f"no mask has a pixel of class {name}")
+        if share == 0 and understood:
+            warnings.add(f"no mask has a pixel of {name}; {ABSENT}")
     return warnings.lines
 
 
 def _equal_images(groups: Sequence[Sequence[tuple[str, CaseFiles]]]) -> list[str]:
     """Images that occur twice under different patients: they may train and test at once."""
-    return [
+    lines = [
         "the same image: " + "; ".join(_place(site, case) for site, case in group)
         for group in groups
         if len({(site, case.patient) for site, case in group}) > 1
     ]
+    rest = len(lines) - PAIRS
+    return [*lines[:PAIRS], f"the same image: {rest} more of this"] if rest > 0 else lines
 
 
 def _place(site: str, case: CaseFiles) -> str:

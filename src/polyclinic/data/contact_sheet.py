@@ -9,8 +9,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import Content, read_contents
+from polyclinic.data.coding import coding_of
 from polyclinic.data.folder import SiteFolder, find_sites, read_site
-from polyclinic.data.pictures import as_picture, colour_of, draw_contours, draw_label
+from polyclinic.data.pictures import BACKGROUND, as_picture, colour_of, draw_contours, draw_label
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.tasks import Task
 
@@ -29,8 +30,8 @@ def contact_sheet(
 ) -> None:
     """Write a PNG with `per_site` cases of every site in `folder`, spread evenly over its cases.
 
-    Labels of a `kind` show as tinted pixels, where none is given only of cases without a mask, and
-    then their first; what cannot be read stays empty.
+    Labels of a `kind`, by default the one that site.toml names, show as tinted pixels; of cases
+    without a mask their first ones do. What cannot be read stays empty.
     """
     sites = [read_site(each, volumes=volumes) for each in find_sites(folder)]
     columns = max(1, min(per_site, max(len(site.cases) for site in sites)))
@@ -49,11 +50,15 @@ def _draw_row(
     draw = ImageDraw.Draw(sheet)
     draw.text((GAP, top), _caption(site, kind), INK, ImageFont.load_default(15))
     cases = [case for case in site.cases if kind is None or kind in case.labels]
-    kinds = (kind,) if kind else site.kinds
-    for column, content in enumerate(read_contents(_spread(cases, columns), task, kinds)):
+    own = site.toml.labels if site.toml.labels in site.kinds else None
+    shown = kind or (own if own != "mask" else None)
+    kinds = (shown,) if shown else site.kinds
+    coding, _ = coding_of(site.toml, task)
+    contents = read_contents(_spread(cases, columns), task, kinds, coding=coding)
+    for column, content in enumerate(contents):
         left = GAP + column * (TILE + GAP)
         if content.image is not None:
-            sheet.paste(_tile(content, task, tinted=bool(kind)), (left, top + LINE))
+            sheet.paste(_tile(content, task, tinted=bool(shown)), (left, top + LINE))
         name = _shortened(content.case.name, draw)
         draw.text((left, top + LINE + TILE + 2), name, GREY, ImageFont.load_default(12))
 
@@ -98,8 +103,8 @@ def _write_legend(sheet: Image.Image, task: Task) -> None:
     left = GAP
     draw.text((left, GAP // 2), task.name, INK, font)
     left += int(draw.textlength(task.name, font)) + 2 * GAP
-    for number, name in enumerate(task.regions):
-        colour = colour_of(number)
+    colours = {name: colour_of(number) for number, name in enumerate(task.regions)}
+    for name, colour in {**colours, "background strokes": BACKGROUND}.items():
         draw.rectangle((left, GAP // 2 + 2, left + GAP, GAP // 2 + 2 + GAP), colour, INK)
         draw.text((left + GAP + 5, GAP // 2), name, INK, font)
         left += int(draw.textlength(name, font)) + 3 * GAP

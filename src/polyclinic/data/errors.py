@@ -1,7 +1,11 @@
 """Every error in the data, said at once and with site and file."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+FEW = 3  # files of which each gets its line, where the same is true of them
+PAGE = "docs/data.md"
 
 
 class DataError(ValueError):
@@ -10,7 +14,8 @@ class DataError(ValueError):
     def __init__(self, mistakes: Sequence[str]) -> None:
         self.mistakes = tuple(mistakes)
         count = f"{len(self.mistakes)} mistakes" if len(self.mistakes) > 1 else "1 mistake"
-        super().__init__("\n  ".join((f"{count} in the data:", *self.mistakes)))
+        lines = (f"{count} in the data:", *self.mistakes)
+        super().__init__("\n  ".join(lines) + f"\nHow folders should look: {PAGE}")
 
     # Between processes: the constructor takes the list, not the joined text.
     def __reduce__(self) -> tuple[type["DataError"], tuple[tuple[str, ...]]]:
@@ -26,12 +31,36 @@ class Findings:
 
     def __init__(self, site: str, folder: Path) -> None:
         self.site, self.folder = site, folder
-        self.lines: list[str] = []
+        self._found: list[tuple[str, Path | None]] = []  # a text and its file
+        self._whole: set[str] = set()  # lines that were complete when they came
 
     def add(self, text: str, file: Path | None = None) -> None:
         """Note `text` about `file`, or about the whole site."""
+        self._found.append((text, file))
+
+    def include(self, lines: Iterable[str]) -> None:
+        """Note lines that tell their site themselves."""
+        self._found += [(line, None) for line in lines]
+        self._whole |= {*lines}
+
+    @property
+    def lines(self) -> list[str]:
+        """All that was noted; what is true of many files is said once."""
+        files = Counter(text for text, file in self._found if file)
+        lines, folded = [], set()
+        for text, file in self._found:
+            if text in self._whole:
+                lines.append(text)
+            elif file is None or files[text] <= FEW:
+                lines.append(self._line(text, file))
+            elif text not in folded:
+                folded.add(text)
+                lines.append(self._line(text, file, f" and {files[text] - 1} more"))
+        return lines
+
+    def _line(self, text: str, file: Path | None, more: str = "") -> str:
         place = f", {file.relative_to(self.folder)}" if file else ""
-        self.lines.append(f"site {self.site}{place}: {text}")
+        return f"site {self.site}{place}{more}: {text}"
 
 
 def refuse(mistakes: Sequence[str]) -> None:

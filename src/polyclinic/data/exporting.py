@@ -10,6 +10,7 @@ from PIL import Image
 
 from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import Content, read_content
+from polyclinic.data.coding import coding_of
 from polyclinic.data.errors import DataError, Findings, refuse
 from polyclinic.data.folder import SiteFolder, read_site
 from polyclinic.data.formats.nifti import write_nifti
@@ -31,7 +32,12 @@ def export_nnunet(
     """
     site = read_site(folder, volumes=volumes)
     mistakes = Findings(site.name, site.folder)
-    mistakes.lines += site.mistakes
+    mistakes.include(site.mistakes)
+    coding, errors = coding_of(site.toml, task)
+    for text in errors:
+        mistakes.add(text, site.folder / "site.toml")
+    if coding.masks.groups:
+        mistakes.add("does not annotate all classes of the task, which nnU-Net's labels cannot say")
     splits = check_kept(site, mistakes)
     if destination.exists():
         mistakes.add(f"{destination} is there already; choose another place")
@@ -89,7 +95,7 @@ def _write(
 
 
 def _read(case: CaseFiles, task: Task, site: SiteFolder) -> Content:
-    content = read_content(case, task, ())
+    content = read_content(case, task, (), coding_of(site.toml, task)[0])
     mistakes = Findings(site.name, site.folder)
     for file, text in content.mistakes:
         mistakes.add(text, file)

@@ -122,9 +122,10 @@ def _described(
 ) -> list[CaseFiles]:
     """The cases with patient and split from `cases.csv`."""
     known = {name for case in cases for name in (case.name, case.volume)}
-    for name in rows:
-        if name not in known:
-            mistakes.add(f"case {name} has no image (cases are named without .png)", listing)
+    without = [name for name in rows if name not in known]
+    if without:
+        said = f"no image for {listed(without)} (cases are named without .png)"
+        mistakes.add(said, listing)
     described = []
     for case in cases:
         # A row may be about all slices of a volume.

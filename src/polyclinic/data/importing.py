@@ -11,17 +11,20 @@ from typing import Any
 
 import tomli_w
 
+from polyclinic.config.printing import plain
 from polyclinic.data.case_files import NO_LABEL, CaseFiles
 from polyclinic.data.case_reading import read_contents
 from polyclinic.data.check import check_folder
+from polyclinic.data.coding import coding_of
 from polyclinic.data.contact_sheet import contact_sheet
 from polyclinic.data.converting import Spacing, convert_volume, ending
 from polyclinic.data.errors import Findings, refuse
 from polyclinic.data.folder import SiteFolder
 from polyclinic.data.formats.instances import is_dicom
 from polyclinic.data.nnunet import has_channels
+from polyclinic.data.proposals import note_contents
 from polyclinic.data.site_files import COLUMNS
-from polyclinic.data.tasks import Task
+from polyclinic.data.tasks import TASKS, Task
 from polyclinic.data.understanding import Understood
 
 Agree = Callable[[], bool]  # asked when the contact sheet is drawn and nothing is written yet
@@ -73,20 +76,22 @@ def _usable(
     """The site with the cases to import, what forbids importing it, and what is left out."""
     mistakes = Findings(site.name, site.folder)
     bare = [line for line in site.mistakes if line.endswith(NO_LABEL)]
-    mistakes.lines += [line for line in site.mistakes if line not in bare]
+    mistakes.include([line for line in site.mistakes if line not in bare])
     cases = [case for case in site.cases if case.mask or case.labels]
     broken = set()
     for case in cases:
         if has_channels(case.image):
             mistakes.add("has channels in files of their own; use the dataset as it is", case.image)
             broken.add(case.volume or case.name)
-    for content in read_contents(cases, task, site.kinds):
-        for file, text in content.mistakes:
-            mistakes.add(text, file)
-            broken.add(content.case.volume or content.case.name)
+    coding, errors = coding_of(site.toml, task)
+    for text in errors:
+        mistakes.add(f"site.toml: {text}")
+    contents = read_contents(cases, task, site.kinds, coding)
+    note_contents(contents, task, mistakes)
+    broken |= {each.case.volume or each.case.name for each in contents if each.mistakes}
     kept = [case for case in cases if (case.volume or case.name) not in broken]
     if not kept:
-        mistakes.lines.append(f"site {site.name}: there is no case with a mask or a label")
+        mistakes.add("there is no case with a mask or a label")
         return site, [*mistakes.lines, *bare], []
     # What concerns the whole site cannot be left out.
     whole = [line for line in mistakes.lines if line.startswith(f"site {site.name}: ")]
@@ -113,6 +118,9 @@ def _copy(site: SiteFolder, folder: Path, task: Task) -> list[str]:
         csv.writer(file).writerows([COLUMNS, *rows])
     common = spacings.pop() if len(spacings) == 1 else None
     (folder / "site.toml").write_text(_about(site, task, common), encoding="utf-8")
+    if task.name not in TASKS:  # so that the folder says what its masks mean
+        text = tomli_w.dumps(plain(task.settings))
+        (folder / _named(task)).write_text(text, encoding="utf-8")
     differ = f"site {site.name}: its pictures' pixels differ in size, which a site.toml cannot say"
     return [differ] if spacings else []
 
@@ -127,13 +135,18 @@ def _copy_annotations(case: CaseFiles, folder: Path) -> None:
             _copy_file(original, folder / part, (case.volume if whole else None) or case.name)
 
 
+def _named(task: Task) -> str:
+    """What site.toml calls the task: its name, or the file that lies beside it."""
+    return task.name if task.name in TASKS else f"{task.name}.task.toml"
+
+
 def _about(site: SiteFolder, task: Task, spacing: Spacing | None) -> str:
     """What the source's own site.toml says, and what is known now."""
     own = site.folder / "site.toml"
     said: dict[str, Any] = tomllib.loads(own.read_text(encoding="utf-8")) if own.is_file() else {}
     # Of DICOM, which is not copied, both have been followed.
     rest = {key: said[key] for key in said if key not in ("modality", "stored_window")}
-    known = {"name": site.name, "task": task.name, **_axis(site)}
+    known = {"name": site.name, "task": _named(task), **_axis(site)}
     if spacing and "spacing" not in rest:
         known["spacing"] = list(spacing)
     return tomli_w.dumps({**rest, **known})

@@ -2,24 +2,26 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from polyclinic import __version__
 from polyclinic.config import DataSettings, SiteSettings
 from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.cases import Cases, SiteData
+from polyclinic.data.coding import coding_of
 from polyclinic.data.errors import Findings, refuse
 from polyclinic.data.folder import SiteFolder, read_site
 from polyclinic.data.formats.reading import files_below
 from polyclinic.data.formats.store import FOLDER as VOLUMES
 from polyclinic.data.formats.store import Store
 from polyclinic.data.labels import check_kind, check_labels, made_label
+from polyclinic.data.loaded import LoadedCase, LoadedSite, narrowed
 from polyclinic.data.prepared import keep_site, kept_site
 from polyclinic.data.preparing import Prepared, View, prepare
+from polyclinic.data.proposals import note_contents
 from polyclinic.data.readers import Array
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.site_task import check_task
@@ -46,9 +48,7 @@ def load_federation(
     yet, and kept in `splits_folder`, volumes beside it; the sites' folders are only read.
     """
     loaded = [
-        _read(source.folder, source, task, data, splits_folder)
-        if source.folder
-        else _draw(source, task, data)
+        narrowed(_load(source, task, data, splits_folder), source.annotates, task)
         for source in sources_of(task, data, sites, labels)
     ]
     names = Counter(site.name for site in loaded)
@@ -61,34 +61,22 @@ def load_federation(
     return [_site_data(site, task, data.seed) for site in loaded]
 
 
-@dataclass(frozen=True)
-class _Case:
-    name: str
-    patient: str
-    image: Prepared
-    mask: Mask | None
-    own: Mask | None = None  # its own label of the site's kind
-    spacing: tuple[float, float] = (1.0, 1.0)
+def _load(source: Source, task: Task, data: DataSettings, splits_folder: Path | None) -> LoadedSite:
+    if source.folder is None:
+        return _draw(source, task, data)
+    return _read(source.folder, source, task, data, splits_folder)
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    name: str
-    kind: str
-    cases: tuple[_Case, ...]
-    splits: Splits
-    mistakes: tuple[str, ...]
-    made: bool  # its labels are made from its masks, because it has none of this kind
-    keep: Path | None = None  # where its tensors are, or will be, kept
-
-
-def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
+def _draw(source: Source, task: Task, data: DataSettings) -> LoadedSite:
     name, kind = source.name or "", source.kind or "mask"
     mistakes = Findings(name, Path())
     check_kind(kind, ("mask",), mistakes)
     if data.folds:
         mistakes.add("a synthetic site has a split of its own; set folds to 0")
-    own = as_at_site(task, source.preparation, mistakes.lines)
+    wrong: list[str] = []
+    own = as_at_site(task, source.preparation, wrong)
+    for text in wrong:
+        mistakes.add(text)
     drawn = draw_site(task.name, name, resolution=task.resolution, seed=data.seed, size=data.size)
     if drawn.images.shape[1] != task.channels or drawn.masks.max() >= len(task.classes):
         mistakes.add(
@@ -99,19 +87,19 @@ def _draw(source: Source, task: Task, data: DataSettings) -> _Loaded:
     masks = [
         image.geometry.mask_there(mask) for image, mask in zip(images, drawn.masks, strict=True)
     ]
-    cases = map(_Case, drawn.names, drawn.patients, images, masks)
+    cases = map(LoadedCase, drawn.names, drawn.patients, images, masks)
     splits = Splits(dict(zip(drawn.names, drawn.splits, strict=True)))
-    return _Loaded(name, kind, tuple(cases), splits, tuple(mistakes.lines), kind != "mask")
+    return LoadedSite(name, kind, tuple(cases), splits, tuple(mistakes.lines), kind != "mask")
 
 
 def _read(
     folder: Path, source: Source, task: Task, data: DataSettings, splits_folder: Path | None
-) -> _Loaded:
+) -> LoadedSite:
     volumes = splits_folder.with_name(VOLUMES) if splits_folder else None
     site = read_site(folder, source.name, volumes)
     kind = source.kind or site.toml.labels or "mask"
     mistakes = Findings(site.name, folder)
-    mistakes.lines += site.mistakes
+    mistakes.include(site.mistakes)
     check_task(site, task, mistakes, "the study for")
     splits = Splits({})
     # With cases missing, what would be said about the split is only confusing.
@@ -121,46 +109,49 @@ def _read(
         check_labels(site, kind, splits.of, mistakes)
     wrong: list[str] = []
     own = as_at_site(task, {**site.toml.preparation, **source.preparation}, wrong)
-    for text in wrong:
+    coding, errors = coding_of(site.toml, task)
+    for text in (*wrong, *errors):
         mistakes.add(text, folder / "site.toml")
     keep = None
     if volumes and not mistakes.lines and any(case.volume for case in site.cases):
-        how = repr((__version__, task, kind, data, source, sorted(splits.of.items())))
+        how = repr((version("polyclinic"), task, kind, data, source, sorted(splits.of.items())))
         keep = Store(site.name, folder, volumes).path(files_below(folder), how)
         if (keep / "about.json").is_file():
-            return _Loaded(site.name, kind, (), splits, (), False, keep)
-    contents = read_contents(site.cases, own, (kind,), in_square=True)
+            return LoadedSite(site.name, kind, (), splits, (), False, keep)
+    contents = read_contents(site.cases, own, (kind,), coding, in_square=True)
     _note(contents, kind, task, mistakes)
+    made = kind not in ("mask", *site.kinds)
+    used = coding.masks if made or kind == "mask" else coding.labels
+    groups = (used.groups, coding.masks.groups)
     cases = (
         _case(content, content.prepared, kind, site)
         for content in contents
         if content.prepared is not None
     )
-    made = kind not in ("mask", *site.kinds)
-    return _Loaded(site.name, kind, tuple(cases), splits, tuple(mistakes.lines), made, keep)
+    lines = tuple(mistakes.lines)
+    return LoadedSite(site.name, kind, tuple(cases), splits, lines, made, keep, *groups)
 
 
 def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings) -> None:
+    note_contents(contents, task, mistakes)
     for content in contents:
-        for file, text in content.mistakes:
-            mistakes.add(text, file)
         label = content.labels.get(kind)
         if label is not None and not content.mistakes and (label == UNLABELLED).all():
             file = content.case.labels[kind]
             mistakes.add(f"no labelled pixel is left at {task.resolution}²", file)
 
 
-def _case(content: Content, image: Prepared, kind: str, site: SiteFolder) -> _Case:
+def _case(content: Content, image: Prepared, kind: str, site: SiteFolder) -> LoadedCase:
     spacing = (1.0, 1.0)
     said = content.case.spacing or site.toml.spacing
     if said:
         (high, wide), (rows, columns) = image.geometry.pixel, said
         spacing = (rows * high, columns * wide)
     own = content.labels.get(kind)
-    return _Case(content.case.name, content.case.patient, image, content.mask, own, spacing)
+    return LoadedCase(content.case.name, content.case.patient, image, content.mask, own, spacing)
 
 
-def _site_data(site: _Loaded, task: Task, seed: int) -> SiteData:
+def _site_data(site: LoadedSite, task: Task, seed: int) -> SiteData:
     """The site's tensors; of volumes they are kept, so that they are made once only."""
     kept = kept_site(site.keep) if site.keep else None
     if kept is not None:
@@ -169,7 +160,7 @@ def _site_data(site: _Loaded, task: Task, seed: int) -> SiteData:
     return keep_site(made, site.keep) if site.keep else made
 
 
-def _made(site: _Loaded, task: Task, seed: int) -> SiteData:
+def _made(site: LoadedSite, task: Task, seed: int) -> SiteData:
     parts = {
         split: [case for case in site.cases if site.splits.of[case.name] == split]
         for split in SPLITS
@@ -177,11 +168,13 @@ def _made(site: _Loaded, task: Task, seed: int) -> SiteData:
     return SiteData(
         name=site.name,
         kind=site.kind,
+        groups=(site.label_groups,) if site.label_groups else (),
+        mask_groups=site.mask_groups,
         **{split: _cases(cases, site, task, seed) for split, cases in parts.items()},
     )
 
 
-def _cases(cases: Sequence[_Case], site: _Loaded, task: Task, seed: int) -> Cases:
+def _cases(cases: Sequence[LoadedCase], site: LoadedSite, task: Task, seed: int) -> Cases:
     side = task.resolution
     unknown = np.full((side, side), UNLABELLED, dtype=np.uint8)
     masks = [unknown if case.mask is None else case.mask for case in cases]
@@ -218,7 +211,7 @@ def _scored(mask: Mask) -> Mask:
     return mask if unknown.all() else np.where(unknown, np.uint8(0), mask)
 
 
-def _label(case: _Case, mask: Mask, site: _Loaded, task: Task, seed: int) -> Mask:
+def _label(case: LoadedCase, mask: Mask, site: LoadedSite, task: Task, seed: int) -> Mask:
     if site.kind == "mask":
         return mask
     if site.made:

@@ -17,6 +17,7 @@ Colour = tuple[int, int, int]
 TRUE: Colour = (0, 235, 70)
 PREDICTED: Colour = (255, 0, 210)
 COLOURS: tuple[Colour, ...] = (TRUE, PREDICTED, (0, 190, 255), (255, 220, 0))
+BACKGROUND: Colour = (40, 60, 255)  # of strokes that say so
 TURN = 0.382  # of the circle of hues from one further colour to the next: never the same twice
 
 
@@ -61,10 +62,10 @@ def draw_contours(
 
 
 def draw_label(picture: Picture, label: Mask, classes: int) -> Picture:
-    """The picture with the labelled pixels tinted by class, background dark."""
+    """The picture with the labelled pixels tinted by class, background blue."""
     drawn = picture.astype(np.float32)
     for number in range(classes):
-        colour = colour_of(number - 1) if number else (0, 0, 0)
+        colour = colour_of(number - 1) if number else BACKGROUND
         drawn[_resized(label == number, picture)] *= 0.4
         drawn[_resized(label == number, picture)] += 0.6 * np.array(colour)
     return drawn.round().astype(np.uint8)

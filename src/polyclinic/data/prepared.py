@@ -58,9 +58,11 @@ def _plain(record: Any) -> dict[str, Any]:
 
 
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-    }
+    return {name: _tuple(value) for name, value in values.items()}
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value
 
 
 def _tensors(cases: Cases) -> dict[str, torch.Tensor]:

@@ -18,6 +18,8 @@ from polyclinic.data.formats.store import Slice, read_slice
 
 Array = NDArray[Any]
 LUMINANCE = np.array([0.299, 0.587, 0.114])  # ITU-R 601, as PIL's own conversion
+LARGEST = 65535  # of the values in a mask
+NUMBERS, COLOURS = 0, -1  # in place of a number of channels, where a mask is read
 ORIENTATION = 0x0112  # the EXIF tag, 1 = upright
 # Named, because Pillow would else try everything it knows, and start other programs for some.
 PICTURES = ("PNG", "JPEG", "TIFF")
@@ -42,20 +44,41 @@ def read_image(path: Path, channels: int, piece: Slice | None = None) -> Array:
     return np.ascontiguousarray(pixels, dtype=np.uint8 if pixels.dtype == np.bool_ else None)
 
 
-def read_mask(
-    path: Path, keys: Sequence[str] = ("mask",), piece: Slice | None = None
-) -> NDArray[np.uint8]:
-    """H×W class numbers; of an HDF5 file the first of `keys` it has, else as for images."""
-    pixels = _kept(piece) if piece else _channels_last(_read(path, keys))
-    if not _is_grey(pixels):
-        raise UnreadableError("has colours; a mask has one channel, of class numbers")
+def read_stored(
+    path: Path, keys: Sequence[str], *, colours: bool = False, piece: Slice | None = None
+) -> Array:
+    """H×W×C as the file has it, transparency too; of a palette its colours or its indices.
+
+    Of an HDF5 file it is the first of `keys` it has; with a `piece` as for images.
+    """
+    return _kept(piece) if piece else _upright(_read(path, keys, COLOURS if colours else NUMBERS))
+
+
+def read_mask(path: Path, keys: Sequence[str] = ("mask",)) -> Array:
+    """H×W whole numbers, as they are in the file."""
+    return whole_numbers(read_stored(path, keys))
+
+
+def whole_numbers(pixels: Array) -> Array:
+    """The first channel of H×W×C as uint8 or uint16; an UnreadableError where it has others."""
     values = pixels[:, :, 0]
     if values.dtype == np.uint8:
         return np.ascontiguousarray(values)
-    whole = (values >= 0) & (values <= 255) & (values == np.floor(values))
+    whole = (values >= 0) & (values <= LARGEST) & (values == np.floor(values))
     if not whole.all():
-        raise UnreadableError(f"has the value {values[~whole][0]}; class numbers are whole, 0–255")
-    return np.ascontiguousarray(values, dtype=np.uint8)
+        wanted = f"a mask has whole numbers, 0–{LARGEST}"
+        raise UnreadableError(f"has the value {values[~whole][0]}; {wanted}")
+    return np.ascontiguousarray(values, dtype=np.uint16)
+
+
+def opaque(pixels: Array) -> Array:
+    """H×W×1 or H×W×3, without the channel of transparency."""
+    return pixels[:, :, : {2: 1, 4: 3}.get(pixels.shape[2], pixels.shape[2])]
+
+
+def is_grey(pixels: Array) -> bool:
+    """Whether all channels of H×W×C are equal."""
+    return pixels.shape[2] == 1 or bool((pixels == pixels[:, :, :1]).all())
 
 
 def _kept(piece: Slice) -> Array:
@@ -74,8 +97,8 @@ def datasets(path: Path) -> tuple[str, ...]:
         return ()
 
 
-def _read(path: Path, keys: Sequence[str], channels: int = 0) -> Array:
-    """What a file holds: an image for so many channels, or a mask where that is 0."""
+def _read(path: Path, keys: Sequence[str], channels: int) -> Array:
+    """What a file holds: an image for so many channels, or a mask of `NUMBERS` or `COLOURS`."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise UnreadableError(f"is of no known type; known are {', '.join(SUFFIXES)}")
@@ -100,12 +123,13 @@ def _read_picture(path: Path, _: Sequence[str], channels: int) -> Array:
         if picture.getexif().get(ORIENTATION, 1) != 1:
             raise UnreadableError("is stored turned (EXIF orientation); save it upright")
         lossy = picture.format != "PNG" and picture.info.get("compression", "jpeg") in LOSSY
-        if lossy and not channels:
+        if lossy and channels in (NUMBERS, COLOURS):
             raise UnreadableError("is JPEG, which changes class numbers; save masks as PNG")
         if frames > 1:
             return np.stack([np.array(frame) for frame in ImageSequence.Iterator(picture)], axis=2)
-        as_is = picture.mode in PLAIN_MODES or (picture.mode == "P" and not channels)
-        return np.array(picture if as_is else picture.convert("RGB"))
+        as_is = picture.mode in PLAIN_MODES or (picture.mode == "P" and channels == NUMBERS)
+        clear = "transparency" in picture.info and channels == COLOURS
+        return np.array(picture if as_is else picture.convert("RGBA" if clear else "RGB"))
 
 
 def _read_npy(path: Path, _: Sequence[str], __: int) -> Array:
@@ -152,20 +176,27 @@ _READERS: dict[str, Callable[[Path, Sequence[str], int], Array]] = {
 SUFFIXES = tuple(_READERS)
 
 
+def _upright(array: Array) -> Array:
+    """H×W×C of H×W, H×W×C or C×H×W, with up to four channels."""
+    return array[:, :, None] if array.ndim == 2 else _turned(array, None)
+
+
 def _channels_last(array: Array, channels: int | None = None) -> Array:
     """H×W×C of H×W, H×W×C or C×H×W: grey or RGB without transparency, or so many channels."""
     if array.ndim == 2:
         return array[:, :, None]
+    array = _turned(array, channels)
+    return array if array.shape[2] == channels else opaque(array)
+
+
+def _turned(array: Array, channels: int | None) -> Array:
     shape = array.shape
     if array.ndim == 3 and shape[2] != channels and (shape[0] == channels or shape[2] > 4):
         array = array.transpose(1, 2, 0)
-    if array.ndim == 3 and array.shape[2] == channels:
-        return array
-    if array.ndim != 3 or array.shape[2] > 4:
+    if array.ndim != 3 or (array.shape[2] > 4 and array.shape[2] != channels):
         wanted = f"of {channels} channels" if channels else "grey or RGB"
         raise UnreadableError(f"has shape {shape}; one 2D image, {wanted}, is needed")
-    opaque = {2: 1, 4: 3}.get(array.shape[2], array.shape[2])
-    return array[:, :, :opaque]
+    return array
 
 
 def with_channels(pixels: Array, channels: int) -> Array:
@@ -175,14 +206,10 @@ def with_channels(pixels: Array, channels: int) -> Array:
         return pixels
     if channels == 3 and found == 1:
         return np.repeat(pixels, 3, axis=2)
-    if channels == 1 and _is_grey(pixels):
+    if channels == 1 and is_grey(pixels):
         return pixels[:, :, :1]
     if channels == 1 and found == 3:
         grey = (pixels @ LUMINANCE)[:, :, None]
         eight = pixels.dtype == np.uint8
         return grey.round().astype(np.uint8) if eight else grey.astype(np.float32)
     raise UnreadableError(f"has {found} channels, the task {channels}")
-
-
-def _is_grey(pixels: Array) -> bool:
-    return pixels.shape[2] == 1 or bool((pixels == pixels[:, :, :1]).all())

@@ -10,15 +10,14 @@ from typing import Any
 from polyclinic.config.mistakes import did_you_mean
 from polyclinic.config.reading import parsed_toml
 from polyclinic.config.task import AT_A_SITE
+from polyclinic.data.code_tables import Codes, read_codes, read_names
 from polyclinic.data.errors import Findings, UnreadableError
 from polyclinic.data.formats.volume import AXES, Axis
 
 SPLITS = ("train", "val", "test")
 COLUMNS = ("case", "patient", "split")
-KEYS = (
-    *("name", "task", "labels", "spacing", "axis", "modality", "stored_window"),
-    *AT_A_SITE,
-)
+WORDS = ("name", "task", "labels", "axis", "modality")
+KEYS = (*WORDS, "spacing", "stored_window", *AT_A_SITE, "annotates", "values", "colours", "weak")
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,9 @@ class SiteToml:
     axis: Axis | None = None  # along which slices follow each other; None: as the format has it
     modality: str | None = None  # the only one that DICOM files may have
     stored_window: bool = False  # whether DICOM images are seen through their own window
+    annotates: tuple[str, ...] = ()  # the classes and regions that it tells apart; empty: all
+    masks: Codes = field(default_factory=Codes)
+    weak: Codes = field(default_factory=Codes)  # of label files
 
 
 def read_cases(path: Path, mistakes: Findings) -> dict[str, CaseRow] | None:
@@ -94,15 +96,28 @@ def read_site_toml(path: Path) -> tuple[SiteToml, list[str]]:
         table = parsed_toml(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         return SiteToml(), [f"cannot be read: {error}"]
-    spacing = _spacing(table.get("spacing", 1.0))
     errors = [*_word_errors(table)]
+    spacing = _spacing(table.get("spacing", 1.0))
     if spacing is None:
         errors.append(f"spacing must be one or two numbers above 0, got {table['spacing']!r}")
+    annotates = read_names(table.get("annotates", ["all"]))
+    if not annotates or not isinstance(table.get("annotates", []), list):
+        errors.append(f"annotates must be a list of classes or regions, got {table['annotates']!r}")
+    masks, weak = read_codes(table, "", errors), Codes()
+    if isinstance(table.get("weak", {}), dict):
+        weak = read_codes(table.get("weak", {}), "weak.", errors)
+    else:
+        errors.append(f"weak must be a table with values or colours, got {table['weak']!r}")
     if errors:
         return SiteToml(), errors
-    preparation = {key: table.pop(key) for key in AT_A_SITE if key in table}
-    about = {**table, "spacing": spacing if "spacing" in table else None}
-    return SiteToml(**about, preparation=preparation), []
+    return SiteToml(
+        **{key: table[key] for key in (*WORDS, "stored_window") if key in table},
+        spacing=spacing if "spacing" in table else None,
+        preparation={key: table[key] for key in AT_A_SITE if key in table},
+        annotates=annotates if "annotates" in table else (),
+        masks=masks,
+        weak=weak,
+    ), []
 
 
 def _word_errors(table: dict[str, Any]) -> Iterator[str]:
@@ -111,7 +126,7 @@ def _word_errors(table: dict[str, Any]) -> Iterator[str]:
             yield f'no key "{key}" (allowed: {", ".join(KEYS)}){did_you_mean(key, KEYS)}'
         elif key == "stored_window" and not isinstance(value, bool):
             yield f"{key} must be true or false, got {value!r}"
-        elif key not in ("spacing", "stored_window", *AT_A_SITE) and not isinstance(value, str):
+        elif key in WORDS and not isinstance(value, str):
             yield f"{key} must be a word in quotes, got {value!r}"
         elif key == "axis" and value not in AXES:
             yield f'no axis "{value}" (allowed: {", ".join(AXES)}){did_you_mean(value, AXES)}'

@@ -22,42 +22,84 @@ class Source:
     folder: Path | None
     kind: str | None
     preparation: Mapping[str, Any] = field(default_factory=dict)  # what the study says of it
+    annotates: tuple[str, ...] = ()  # what the study takes of its annotation; empty: all
+
+
+def listed_sites(
+    task: Task, data: DataSettings, sites: Sequence[SiteSettings]
+) -> list[SiteSettings]:
+    """All sites of a study: those it says something of, then the others of its source.
+
+    With `data.only` it is these of them. A DataError tells which names mean no site.
+    """
+    there = _there(task, data)
+    aliases = {name: names for names, _ in there for name in names}
+    named = {alias for site in sites for alias in aliases.get(site.name, (site.name,))}
+    others = [
+        SiteSettings.model_construct(name=names[0], folder=folder)
+        for names, folder in there
+        if not named.intersection(names)
+    ]
+    found = [*sites, *others]
+    if not data.only:
+        return found
+    only = {alias for name in data.only for alias in aliases.get(name, (name,))}
+    unknown = [name for name in data.only if name not in {*aliases, *named}]
+    left_out = [site.name for site in sites if site.name not in only]
+    refuse(
+        [
+            *_unknown(unknown, "data.only", there, data),
+            *(f"[[site]] {name} is not in data.only; add it there or drop it" for name in left_out),
+        ]
+    )
+    return [site for site in found if site.name in only]
 
 
 def sources_of(
     task: Task, data: DataSettings, sites: Sequence[SiteSettings], labels: str | None = None
 ) -> list[Source]:
-    """Every site of the source, or those that are listed; unknown names raise a DataError."""
+    """Exactly these sites, or every one of the source; unknown names raise a DataError."""
     if not sites and data.folder:
         return [Source(None, folder, labels) for folder in find_sites(data.folder)]
     if not sites:
         return [Source(site.name, None, labels) for site in federation(task.name)]
-    common = _common(task, data) if any(site.folder is None for site in sites) else {}
-    there = listed(list(common), most=10)
-    refuse(
-        [
-            f'no site "{site.name}" in {data.source}; there are {there}'
-            + did_you_mean(site.name, list(common))
-            for site in sites
-            if site.folder is None and site.name not in common
-        ]
-    )
+    common = any(site.folder is None for site in sites)
+    there = _there(task, data) if common else []
+    folders = {name: folder for names, folder in there for name in names}
+    missing = [site.name for site in sites if site.folder is None and site.name not in folders]
+    refuse(_unknown(missing, "[[site]]", there, data))
     return [
         Source(
             site.name,
-            site.folder or common[site.name],
+            site.folder or folders[site.name],
             labels or site.labels,
             site.preparation,
+            site.annotates,
         )
         for site in sites
     ]
 
 
-def _common(task: Task, data: DataSettings) -> Mapping[str, Path | None]:
-    """The sites of the study's source by name: their folder's, or the one in their site.toml."""
+Place = tuple[tuple[str, ...], Path | None]  # the names a site goes by, and its folder
+
+
+def _there(task: Task, data: DataSettings) -> list[Place]:
+    """The sites of the source, by the name in their site.toml and by their folder's."""
+    if data.source == "none":
+        return []
     if data.folder is None:
-        return {site.name: None for site in federation(task.name)}
-    folders = find_sites(data.folder)
-    named = ((read_site_toml(folder / "site.toml")[0].name, folder) for folder in folders)
-    both = {name: folder for name, folder in named if name}
-    return {**both, **{folder.name: folder for folder in folders}}
+        return [((site.name,), None) for site in federation(task.name)]
+    return [
+        (tuple(filter(None, (read_site_toml(folder / "site.toml")[0].name, folder.name))), folder)
+        for folder in find_sites(data.folder)
+    ]
+
+
+def _unknown(
+    names: Sequence[str], key: str, there: Sequence[Place], data: DataSettings
+) -> list[str]:
+    known = [name for several, _ in there for name in several]
+    source = f"{data.source}; there are {listed(known, most=10)}"
+    if data.source == "none":
+        source = "no data.source; give it a folder of its own, or the study a source"
+    return [f'{key}: no site "{name}" in {source}{did_you_mean(name, known)}' for name in names]

@@ -73,7 +73,7 @@ def write_splits(folder: Path, rule: SplitRule, volumes: Path | None = None) -> 
     sites = [read_site(each, volumes=volumes) for each in find_sites(folder)]
     for site in sites:
         mistakes = Findings(site.name, site.folder)
-        mistakes.lines += site.mistakes
+        mistakes.include(site.mistakes)
         file = site.folder / rule.file_name
         if file.exists():
             mistakes.add("is there already; delete it to cut anew", file)

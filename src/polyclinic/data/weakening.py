@@ -10,10 +10,12 @@ from PIL import Image
 from polyclinic.config.mistakes import did_you_mean
 from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import read_content
+from polyclinic.data.coding import coding_of
 from polyclinic.data.contact_sheet import contact_sheet
 from polyclinic.data.errors import DataError, Findings, listed, refuse
 from polyclinic.data.folder import SiteFolder, keep_salt, read_site
 from polyclinic.data.labels import made_label
+from polyclinic.data.proposals import note_contents
 from polyclinic.data.site_task import own_task
 from polyclinic.data.tasks import TASKS, Task
 from polyclinic.masks import Mask
@@ -71,18 +73,19 @@ def _named_task(site: SiteFolder, tasks: Mapping[str, Task]) -> Task:
 def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseFiles, Mask]]:
     """The masks of all cases that have one; all errors raise at once."""
     mistakes = Findings(site.name, site.folder)
-    mistakes.lines += site.mistakes
+    mistakes.include(site.mistakes)
     if kind not in KINDS:
         mistakes.add(f'no kind "{kind}"; there are {", ".join(KINDS)}{did_you_mean(kind, KINDS)}')
     there = [case.name for case in site.cases if kind in case.labels]
     if there:
         mistakes.add(f"has {kind} labels for {listed(there)}; move them away to have new ones")
-    contents = [read_content(case, task, ()) for case in site.cases if case.mask]
+    coding, errors = coding_of(site.toml, task)
+    for text in errors:
+        mistakes.add(text, site.folder / "site.toml")
+    contents = [read_content(case, task, (), coding) for case in site.cases if case.mask]
     if site.cases and not contents:
         mistakes.add("has no masks to make labels from")
-    for content in contents:
-        for file, text in content.mistakes:
-            mistakes.add(text, file)
+    note_contents(contents, task, mistakes)
     if site.cases and not os.access(site.folder, os.W_OK):
         mistakes.add("its folder must not be written to")
     refuse(mistakes.lines)

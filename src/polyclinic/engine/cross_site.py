@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import fmean
 
-from polyclinic.data.cases import SiteData, with_masks
+from polyclinic.data.cases import SiteData
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.federation.scoring import score
@@ -33,8 +34,10 @@ def write_cross_site(
     for owner in assignment.sites:
         model = runner.opened(owner, data[owner.name], states[owner.name])
         for info in assignment.sites:
-            cases = with_masks(data[info.name].test)
-            found, _ = score(assignment.method, model, cases, list(metrics), metrics)
+            there = data[info.name]
+            cases = there.scorable("test", assignment.task.regions)
+            guest = replace(model, data=replace(model.data, mask_groups=there.mask_groups))
+            found, _ = score(assignment.method, guest, cases, list(metrics), metrics)
             rows += [(owner.name, info.name, *row) for row in found]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([FIELDS, *rows])

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import torch
 import torch.multiprocessing
 
-from polyclinic.config import Study
-from polyclinic.data.cases import SiteData, pool, with_masks
+from polyclinic.config import EvaluationSettings, Study
+from polyclinic.data.cases import SiteData, pool
 from polyclinic.data.load import load_federation
+from polyclinic.data.sources import listed_sites
 from polyclinic.engine.cross_site import write_cross_site
 from polyclinic.engine.devices import device_of, threads_of
 from polyclinic.engine.models import keep_model
@@ -34,6 +35,7 @@ from polyclinic.runs import RoundLine, RunError, RunFolder, SiteInfo
 
 Outcome = TypeVar("Outcome")
 POOLED = "pooled"
+SCORES_ONLY = EvaluationSettings(pictures=False)
 
 
 class LocalEngine:
@@ -64,16 +66,18 @@ class LocalEngine:
 
 def load_data(study: Study, labels: str | None, *, splits_folder: Path | None) -> list[SiteData]:
     """The sites' cases; with `labels` every site trains on these instead of its own kind."""
-    data = load_federation(
-        study.task.built, study.data, study.site, labels=labels, splits_folder=splits_folder
-    )
-    refuse_no_validation(study, sum(len(with_masks(site.val)) for site in data))
+    task = study.task.built
+    sites = listed_sites(task, study.data, study.site)
+    data = load_federation(task, study.data, sites, labels=labels, splits_folder=splits_folder)
+    scorable = sum(len(site.scorable("val", task.regions)) for site in data)
+    refuse_no_validation(study, scorable, sum(len(site.val) for site in data))
     return data
 
 
 def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
     """What all machines of a run agree on, where these are the cases of its sites."""
-    return assignment_of(run, [site_info(site, index) for index, site in enumerate(data)])
+    task = run.study.task.built
+    return assignment_of(run, [site_info(site, task, index) for index, site in enumerate(data)])
 
 
 @contextmanager
@@ -83,15 +87,8 @@ def local_sites(run: Run, data: Sequence[SiteData]) -> Iterator[LocalSites]:
     threads = threads_of(settings.threads, settings.workers)
     prepare_process(threads)
     runner = SiteRunner(assign(run, data), device_of(settings.device))
-    pictures = run.study.evaluation.pictures
     sites = LocalSites(
-        runner,
-        data,
-        run.folder,
-        workers=settings.workers,
-        threads=threads,
-        pictures=pictures,
-        cross_site=run.study.evaluation.cross_site,
+        runner, data, run.folder, run.study.evaluation, workers=settings.workers, threads=threads
     )
     with closing(sites):
         yield sites
@@ -107,14 +104,13 @@ class LocalSites:
         runner: SiteRunner,
         data: Sequence[SiteData],
         folder: RunFolder,
+        evaluation: EvaluationSettings = SCORES_ONLY,
         *,
         workers: int = 1,
         threads: int = 1,
-        pictures: bool = False,
-        cross_site: bool = False,
     ) -> None:
-        assignment = runner.assignment
-        self.cross_site = cross_site
+        assignment, pictures = runner.assignment, evaluation.pictures
+        self.cross_site = evaluation.cross_site
         self.runner, self.threads = runner, threads
         self.scored = assignment.sites
         self.trained = assignment.sites
@@ -122,7 +118,7 @@ class LocalSites:
         if assignment.method.pools:
             together = pool(data)
             by_name = {POOLED: together, **by_name}
-            self.trained = (site_info(together),)
+            self.trained = (site_info(together, assignment.task),)
         self.states = StateFolder(folder.path / "checkpoint" / "sites")
         self.worker = LocalWorker(runner, by_name, folder, self.states, pictures)
         self.pool = None
@@ -226,13 +222,13 @@ class LocalWorker:
     ) -> Scored:
         """Scores of a site's model; the final ones come with pictures."""
         data, state = self.data[info.name], self._state(info, since)
-        rows, cases, predicted = self.runner.score(info, data, scoring, message, state)
+        rows, cases, predicted, notes = self.runner.score(info, data, scoring, message, state)
         if self.pictures and scoring.split == "test":
             task = self.runner.assignment.task
             draw_pictures(self.run, info.name, task, cases, predicted, rows)
             model_of = partial(self.states.load, since=since)
             look_inside(self.run, self.runner, info, cases, self.data, model_of)
-        return Scored.of(scoring, info.name, rows)
+        return Scored.of(scoring, info.name, rows, notes)
 
     def _state(self, info: SiteInfo, since: int) -> SiteState | None:
         try:

@@ -13,7 +13,8 @@ from polyclinic.engine.checkpoint import Checkpoint, Progress
 from polyclinic.engine.reply_store import ReplyStore
 from polyclinic.engine.run import Assignment
 from polyclinic.engine.site_runner import Scoring
-from polyclinic.engine.sites import Scored, Sites
+from polyclinic.engine.sites import Scored, Sites, diagnostics
+from polyclinic.evaluation.diagnostics import warnings_about
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.server import Server
@@ -186,10 +187,11 @@ class Loop:
         self, scoring: Scoring, messages: Mapping[str, Message] | None, *, since: int
     ) -> Generator[Event, None, list[float]]:
         """Score all sites; gives the mean of each that has cases."""
-        means = []
-        missed = {}
+        means, missed, notes = [], {}, {}
         for scored in self.sites.score(scoring, messages, since=since):
             self.scores += scored.rows
+            if scored.notes:
+                notes[scored.site] = scored.notes
             if scored.missed:
                 missed[scored.site] = scored.missed
                 where = {"round": scoring.round, "stage": f"score {scoring.split}"}
@@ -199,6 +201,11 @@ class Loop:
             yield scored
         where_told = f"the scoring of round {scoring.round}"
         self._refuse_too_few(missed, len(self.sites.scored), where_told)
+        if notes:
+            self.server.tables.append(diagnostics(scoring.round, notes))
+        if scoring.split == "test":
+            for site, each in notes.items():
+                yield from map(Notice, warnings_about(site, each))
         return means
 
     def _due(self, number: int) -> bool:

@@ -23,9 +23,8 @@ from polyclinic.evaluation import METRICS
 from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.federation.method import Method
 from polyclinic.federation.site import Site
-from polyclinic.masks import UNLABELLED
+from polyclinic.masks import UNLABELLED, Groups
 from polyclinic.runs import (
-    RANKS,
     Embedded,
     Moment,
     Rank,
@@ -37,6 +36,7 @@ from polyclinic.runs import (
 from polyclinic.seeds import torch_generator
 
 SIDE = 256  # pixels of a picture
+UNSCORED: Rank = "unscored"
 PIXELS = 240  # of each site that are embedded, divided among its classes
 CASES = 8  # that the pixels come from
 DRAWN = 3  # cases whose attention is drawn
@@ -51,7 +51,8 @@ def draw_pictures(
     rows: Sequence[ScoreRow],
 ) -> None:
     """Write the pictures of one site into the run folder."""
-    for rank, index in ranked(cases.names, rows).items():
+    places = [*ranked(cases.names, rows).items()]
+    for rank, index in places or [(UNSCORED, index) for index in range(len(cases))]:
         image, mask = cases.images[index].cpu().numpy(), cases.masks[index].cpu().numpy()
         picture = compared(image, mask, predicted[index], task, SIDE)
         with replacing(run.picture_path(site, rank, cases.names[index])) as unfinished:
@@ -59,15 +60,17 @@ def draw_pictures(
 
 
 def ranked(names: Sequence[str], rows: Sequence[ScoreRow]) -> dict[Rank, int]:
-    """The positions of the best, the median and the worst case by the first metric's mean."""
+    """Where the best, median and worst case are by the first metric; nowhere without scores."""
+    if not rows:
+        return {}
     values = defaultdict(list)
     for row in rows:
         if row.metric == rows[0].metric:
             values[row.case].append(row.value)
-    sign = -1 if rows and METRICS[rows[0].metric].better == "higher" else 1
+    sign = -1 if METRICS[rows[0].metric].better == "higher" else 1
     order = sorted(range(len(names)), key=lambda index: sign * np.mean(values[names[index]]))
-    positions = (0, len(order) // 2, len(order) - 1)
-    return {rank: order[position] for rank, position in zip(RANKS, positions, strict=True) if order}
+    places: dict[Rank, int] = {"best": 0, "median": len(order) // 2, "worst": len(order) - 1}
+    return {rank: order[place] for rank, place in places.items()}
 
 
 def look_inside(
@@ -102,7 +105,8 @@ def embedded(moment: Moment, site: Site, cases: Cases) -> Embedded:
     """What the head sees at some pixels of the first cases; the same pixels at both moments."""
     site.net.eval()
     chosen = cases.select(range(min(CASES, len(cases))))
-    places = _places(chosen.masks, torch_generator(site.seed, site.info.name, "embeddings"))
+    rng = torch_generator(site.seed, site.info.name, "embeddings")
+    places = _places(chosen.masks, site.data.mask_groups, rng)
     maps = [site.net.embed(batch.images) for batch in in_order(chosen, batch=1, device=site.device)]
     height, width = chosen.masks.shape[1:]
     values = [
@@ -135,9 +139,13 @@ def draw_attention(
                 Image.fromarray(picture).save(unfinished, format="PNG")
 
 
-def _places(masks: Tensor, rng: torch.Generator) -> Tensor:
-    """Cases, rows and columns (P×3) of pixels, as many of each class as there can be."""
-    classes = [number for number in masks.unique().tolist() if number != UNLABELLED]
+def _places(masks: Tensor, groups: Groups, rng: torch.Generator) -> Tensor:
+    """Cases, rows and columns (P×3) of pixels, as many of each class as there can be.
+
+    Where masks do not tell classes apart, nobody knows which a pixel has.
+    """
+    unknown = {UNLABELLED, *(first for first in groups if groups.count(first) > 1)}
+    classes = [number for number in masks.unique().tolist() if number not in unknown]
     found = [torch.empty(0, 3, dtype=torch.long)]
     for number in classes:
         places = (masks == number).nonzero()

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import torch
 
-from polyclinic.config import MethodChoice, NetworkChoice, Study, TrainingSettings
+from polyclinic.config import (
+    MethodChoice,
+    NetworkChoice,
+    Study,
+    TrainingSettings,
+    WeakSettings,
+)
 from polyclinic.data.cases import SiteData
 from polyclinic.data.tasks import Task
 from polyclinic.engine.pretraining import Start, pretrain
@@ -15,10 +21,12 @@ from polyclinic.evaluation import Metric
 from polyclinic.federation.estimating import reestimating
 from polyclinic.federation.method import Finish, Method, Stage
 from polyclinic.losses import Loss
+from polyclinic.masks import group_names
 from polyclinic.methods.reestimate import Reestimate
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, statistics
 from polyclinic.networks.pretrained import load_pretrained
+from polyclinic.networks.two_branches import SECOND, TwoBranches
 from polyclinic.runs import RunFolder, SiteInfo, run_path
 from polyclinic.seeds import derive
 
@@ -106,9 +114,23 @@ class Assignment:
             if self.training.pretrain == "synthetic":
                 named = f"{self.network.name} {self.network.settings} {file}"
                 size = self.task.resolution
-                start = Start(named, size, self.seed, self.training, net, self.task, device)
+                training = self.training.model_copy(update={"weak": WeakSettings()})
+                start = Start(named, size, self.seed, training, net, self.task, device)
                 told.append(pretrain(start))
-            return self.method.adapt(net, self.sites), "; ".join(told)
+            net.side = self.task.resolution
+            return self._with_branches(self.method.adapt(net, self.sites)), "; ".join(told)
+
+    def _with_branches(self, net: Segmenter) -> Segmenter:
+        """The method's network, with a second branch where pseudo labels need one."""
+        if not self.training.weak.pseudo_labels or getattr(net, SECOND, None) is not None:
+            return net
+        if self.method.one_branch or type(self.method).adapt is not Method.adapt:
+            raise ValueError(
+                f"{type(self.method).__name__} has a network or a loss of its own, in which the "
+                "second decoder that training.weak.pseudo_labels needs would not learn; set "
+                "weak = { pseudo_labels = 0 } in its entry"
+            )
+        return TwoBranches(net)
 
     def shared(self, net: Segmenter, stage: Stage | None = None) -> Names:
         """The weights that travel, in a stage that may say so itself."""
@@ -139,7 +161,7 @@ def assignment_of(run: Run, sites: Sequence[SiteInfo]) -> Assignment:
         network=study.network,
         task=study.task.built,
         sites=tuple(sites),
-        training=study.training,
+        training=_training(run),
         loss=study.loss.built if study.loss else None,
         metrics={metric.name: metric.built for metric in study.metric},
         rounds=study.federation.rounds,
@@ -148,7 +170,15 @@ def assignment_of(run: Run, sites: Sequence[SiteInfo]) -> Assignment:
     )
 
 
-def site_info(data: SiteData, index: int = 0) -> SiteInfo:
+def _training(run: Run) -> TrainingSettings:
+    """The study's settings, with the terms for weak labels that the method's entry has."""
+    training, weak = run.study.training, run.choice.weak
+    return training.model_copy(update={"weak": weak}) if weak else training
+
+
+def site_info(data: SiteData, task: Task, index: int = 0) -> SiteInfo:
     """What others may know of a site."""
-    counts = (len(split) for split in (data.train, data.val, data.test))
-    return SiteInfo(data.name, index, data.kind, *counts)
+    train, val, test = (len(split) for split in (data.train, data.val, data.test))
+    partly = data.mask_groups or (data.groups[0] if len(data.groups) == 1 else ())
+    names = group_names(task.classes, partly).values() if partly else ()
+    return SiteInfo(data.name, index, data.kind, train, val, test, " · ".join(names))

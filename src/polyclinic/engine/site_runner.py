@@ -2,23 +2,27 @@
 
 import time
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from polyclinic.data.cases import Cases, SiteData, with_masks
+from polyclinic.data.cases import Cases, SiteData
 from polyclinic.engine.run import Assignment
 from polyclinic.engine.states import SiteState
 from polyclinic.evaluation.scoring import ScoreRow
+from polyclinic.federation.diagnosing import diagnose
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
-from polyclinic.federation.scoring import score
+from polyclinic.federation.scoring import class_maps, score
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights, flatten
 from polyclinic.networks.parts import Names, everything
 from polyclinic.runs import SiteInfo, Split
+
+SHOWN = 3  # test cases without a mask whose prediction is drawn
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,19 @@ class Scoring:
     round: int
     split: Split
     metrics: tuple[str, ...]
+
+
+class Scores(NamedTuple):
+    """A row for each case, region and metric, and what they were made from.
+
+    That is the cases that have a mask to score with, and the classes predicted for them; `notes`
+    are numbers about the method's parts.
+    """
+
+    rows: list[ScoreRow]
+    cases: Cases
+    predicted: NDArray[np.uint8]
+    notes: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -102,20 +119,22 @@ class SiteRunner:
         scoring: Scoring,
         message: Message | None,
         state: SiteState | None,
-    ) -> tuple[list[ScoreRow], Cases, NDArray[np.uint8]]:
+    ) -> Scores:
         """Score a site's model; with a message it finalizes first. Nothing is kept.
 
-        Gives a row for each case, region and metric, the cases that have a mask to score with, and
-        the classes predicted for them.
+        Where no test case can be scored, a few are predicted all the same.
         """
         stage = self.assignment.finalizing
         site = self._site(info, data, stage, message or Message(), state, scoring.round)
         if message is not None:
             stage.work(site)
-        cases = with_masks(getattr(data, scoring.split))
         method, chosen = self.assignment.method, self.assignment.metrics
+        cases = data.scorable(scoring.split, self.assignment.task.regions)
+        if scoring.split == "test" and not len(cases):
+            shown = data.test.select(range(min(SHOWN, len(data.test))))
+            return Scores([], shown, class_maps(method, site, shown), {})
         rows, predicted = score(method, site, cases, scoring.metrics, chosen)
-        return rows, cases, predicted
+        return Scores(rows, cases, predicted, diagnose(method, site, cases, predicted))
 
     def opened(self, info: SiteInfo, data: SiteData, state: SiteState | None) -> Site:
         """The site with the model it has, or with the first weights, to look at."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
-from polyclinic.runs import RoundLine, Score, SiteInfo, Split
+from polyclinic.runs import DIAGNOSED, RoundLine, RoundTable, Score, SiteInfo, Split
 
 Row = tuple[str, str, str, float]  # case, region, metric, value
 
@@ -31,12 +32,24 @@ class Scored:
     site: str
     rows: tuple[Score, ...]
     missed: str = ""  # why the site could not be scored
+    notes: dict[str, float] = field(default_factory=dict)  # about the method's parts
 
     @classmethod
-    def of(cls, scoring: Scoring, site: str, rows: Iterable[Row]) -> Scored:
+    def of(
+        cls, scoring: Scoring, site: str, rows: Iterable[Row], notes: Mapping[str, float] = {}
+    ) -> Scored:
         """The scores of a site from what was computed there."""
         scores = (Score(scoring.round, scoring.split, site, *row) for row in rows)
-        return cls(scoring.round, scoring.split, site, tuple(scores))
+        return cls(scoring.round, scoring.split, site, tuple(scores), notes=dict(notes))
+
+
+def diagnostics(number: int, notes: Mapping[str, Mapping[str, float]]) -> RoundTable:
+    """What sites noted about a method's parts as a table with a row for each of them."""
+    columns = tuple(dict.fromkeys(name for each in notes.values() for name in each))
+    values = tuple(tuple(each.get(name, math.nan) for name in columns) for each in notes.values())
+    return RoundTable(
+        round=number, name=DIAGNOSED, rows=tuple(notes), columns=columns, values=values
+    )
 
 
 class Sites(Protocol):

@@ -100,7 +100,7 @@ def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:
         advice = (
             "the study changed since: start afresh with --fresh, or give it another name"
             if resume
-            else "continue with --resume, or start afresh with --fresh"
+            else "continue with --resume (resume=True), or start afresh with --fresh (fresh=True)"
         )
         raise RunError("\n".join([*mistakes, advice]))
 
@@ -156,12 +156,18 @@ def recover(
     return False
 
 
-def refuse_no_validation(study: Study, cases: int) -> None:
+def refuse_no_validation(study: Study, cases: int, unscored: int) -> None:
     """Raise an error where the best round is wanted but no cases could tell it."""
     if study.evaluation.choose == "best" and not cases:
+        advice = "give data.split a second share above 0"
+        if unscored:
+            advice = (
+                f"the split is fine, but its {unscored} validation cases have no mask of a scored "
+                "region: add masks for some of them"
+            )
         raise RunError(
             "evaluation.choose = 'best' needs validation cases with masks, and no site has any; "
-            "give data.split a second share above 0, or choose = 'last'"
+            f"{advice}, or choose = 'last'"
         )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from polyclinic.config import Tables, load_study
-from polyclinic.data.cases import Batch, Cases, SiteData, with_masks
+from polyclinic.data.cases import Batch, Cases, SiteData
 from polyclinic.engine.run import Run, assignment_of, site_info
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import read_state
@@ -54,7 +54,8 @@ def try_models(
     """
     runner = SiteRunner(assignment_of(run, run.folder.about().sites), device)
     metrics = runner.assignment.metrics
-    task, cases = runner.assignment.task, with_masks(data.test)
+    regions = runner.assignment.task.regions
+    cases = data.scorable("test", regions)
     if not len(cases):
         raise RunError(f"site {data.name} has no test cases with masks to try models on")
     true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
@@ -62,7 +63,7 @@ def try_models(
         UnseenScore(model, *row)
         for model, predicted in _predictions(run.folder, runner, data, cases, iterations)
         for row in score_cases(
-            predicted, true, cases.names, task.regions, spacing, list(metrics), metrics
+            predicted, true, cases.names, data.known(regions), spacing, list(metrics), metrics
         )
     ]
     text = io.StringIO()
@@ -142,7 +143,7 @@ def _predictions(
             found.append(_probabilities(method, site, cases))
         yield info.name, _classes(found[-1])
     yield ENSEMBLE, _classes(torch.stack(found).mean(0))
-    guest = site_info(data)
+    guest = site_info(data, runner.assignment.task)
     site = runner.opened(guest, data, None)
     server, _ = read_state(folder.weights_path("server"))
     site.message = Message(Weights.pack(server.weights))

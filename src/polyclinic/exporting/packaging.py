@@ -37,7 +37,9 @@ def packaged(origins: Sequence[Origin], *, title: str | None = None) -> Package:
     """One package of one model or, of several, of the ensemble that they are."""
     task, toml = _same_task(origins)
     data = _cases(origins)
-    known = known_cases([*data.values()])
+    owners = {origin.owner for origin in origins}
+    own = [site for site in data.values() if site.name in owners or SERVER in owners]
+    known = known_cases(own)
     cores, looks, weights, members = [], [], {}, []
     for number, origin in enumerate(origins):
         with in_use(origin) as (method, site):
@@ -72,10 +74,10 @@ def _same_task(origins: Sequence[Origin]) -> tuple[Task, SiteToml]:
 
 
 def _cases(origins: Sequence[Origin]) -> dict[str, SiteData]:
-    """The cases of all sites whose models these are, each site once."""
+    """The cases of all sites of these runs that lie here, each site once."""
     found: dict[str, SiteData] = {}
     for origin in origins:
-        if origin.owner == SERVER or origin.owner not in found:
+        if not found or origin.owner not in {SERVER, *found}:
             found |= {site.name: site for site in cases_of(origin)}
     return found
 
@@ -115,7 +117,7 @@ def _facts(
             name: "#{:02x}{:02x}{:02x}".format(*COLOURS[number % len(COLOURS)])
             for number, name in enumerate(task.classes[1:])
         },
-        spacing=_spacing(data.values()),
+        spacing=_spacing([data[m.site] for m in members if m.site in data] or data.values()),
         members=members,
         sites=tuple(
             SiteFacts(name=s.name, labels=s.kind, train=s.train, val=s.val, test=s.test)

@@ -14,7 +14,7 @@ from polyclinic.data.cases import SiteData
 from polyclinic.data.errors import DataError
 from polyclinic.data.load import load_federation
 from polyclinic.data.site_files import SiteToml, read_site_toml
-from polyclinic.data.sources import sources_of
+from polyclinic.data.sources import listed_sites, sources_of
 from polyclinic.data.tasks import Task, as_at_site
 from polyclinic.engine.run import assignment_of
 from polyclinic.engine.site_runner import SiteRunner
@@ -66,12 +66,12 @@ def same_everywhere(origin: Origin) -> bool:
 
 
 def cases_of(origin: Origin) -> list[SiteData]:
-    """The cases of the model's site, or of all sites for the server's; none that can't be read."""
+    """The cases of all sites that lie here, the model's own among them; none that can't be read."""
     study = origin.run.study
     if origin.node is None and study.engine.name != "local":
         return []
     try:
-        data = load_federation(
+        return load_federation(
             study.task.built,
             study.data,
             _places(origin),
@@ -80,7 +80,6 @@ def cases_of(origin: Origin) -> list[SiteData]:
         )
     except (DataError, OSError):
         return []
-    return [site for site in data if origin.owner in (SERVER, site.name)]
 
 
 def as_at_its_site(origin: Origin) -> tuple[Task, SiteToml]:
@@ -105,10 +104,10 @@ def as_at_its_site(origin: Origin) -> tuple[Task, SiteToml]:
 
 
 def _places(origin: Origin) -> tuple[SiteSettings, ...]:
-    """The sites as the study lists them; at a hospital its own folder."""
-    node, listed = origin.node, origin.run.study.site
+    """All sites of the study; at a hospital its own folder."""
+    node, study, listed = origin.node, origin.run.study, origin.run.study.site
     if node is None:
-        return listed
+        return tuple(listed_sites(study.task.built, study.data, listed))
     own = [site for site in listed if site.name == node.name]
     named = own[0] if own else SiteSettings(name=node.name)
     return (named.model_copy(update={"folder": node.data, "labels": node.labels or named.labels}),)

@@ -16,6 +16,7 @@ from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
+from polyclinic.networks.two_branches import branches
 from polyclinic.runs import SiteInfo
 
 DISCLOSED = "disclosed"  # what a site's private weights are called on their way to others
@@ -54,11 +55,16 @@ class Method:
     pools: ClassVar[bool] = False  # trains on the images of all sites together
     weighting: ClassVar[str | None] = None  # where the method's algebra needs a certain one
     shared_memory: ClassVar[frozenset[str]] = frozenset()  # groups of a site's that replies carry
+    one_branch: ClassVar[bool] = False  # its loss has logits of its own, of the main branch alone
     shows_embeddings: ClassVar[bool] = False  # has pixels' embeddings worth a figure in the report
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
         """The network the method works with, made from the study's."""
         return net
+
+    def weak_terms(self) -> Mapping[str, float]:
+        """Settings of `training.weak` that belong to the method, unless a study sets others."""
+        return {}
 
     def shares(self, net: Segmenter) -> Names:
         """The weights that travel; all others are private to a site."""
@@ -171,14 +177,28 @@ class Method:
         """What a site that took no part trains for itself: what is private and heard."""
         return self.predicts_with(net) - shared
 
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:  # noqa: ARG002
+        """Numbers that tell whether the method's parts act, for images and their masks.
+
+        The network is in use and at rest; names that are known have words in `DIAGNOSTICS`.
+        """
+        return {}
+
     def attention_maps(self, site: Site, images: Tensor) -> Mapping[str, Tensor]:  # noqa: ARG002
         """Maps (B×h×w, any scale) of where the network looks, by name; drawn in the report."""
         return {}
 
 
 def plain_loss(site: Site, batch: Batch) -> Tensor:
-    """The supervised loss alone: (partial) cross entropy, Dice or both."""
-    return site.supervised(site.net(batch.images), batch.labels)
+    """The task's loss alone: labels and, where they are weak, what stands in for missing ones."""
+    logits, *second = branches(site.net, batch.images)
+    return site.task_loss(logits, batch, second=second[0] if second else None)
+
+
+def labelled_loss(site: Site, batch: Batch) -> Tensor:
+    """The loss of the labels alone."""
+    logits, *second = branches(site.net, batch.images)
+    return site.labelled_loss(logits, batch, second[0] if second else None)
 
 
 def ignore(server: Server, replies: Mapping[str, Message]) -> None:

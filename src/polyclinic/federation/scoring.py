@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyclinic.data.batches import in_order
-from polyclinic.data.cases import Cases, with_masks
+from polyclinic.data.cases import Cases
 from polyclinic.data.field_of_view import background_out_of_view
 from polyclinic.data.tiling import tile_places, tile_weights
 from polyclinic.evaluation import METRICS, Metric
@@ -50,7 +50,9 @@ def probabilities(method: Method, site: Site, images: Tensor) -> Tensor:
         return method.predict(site, images)
     weights = torch.from_numpy(tile_weights(site.task.tile)).to(images.device)
     counts = images.new_zeros(images.shape[-2:])
-    blended = images.new_zeros((len(images), len(site.task.classes), *images.shape[-2:]))
+    # Not len(images): an exported model has batches of any size.
+    shape = (images.shape[0], len(site.task.classes), *images.shape[-2:])
+    blended = images.new_zeros(shape)
     for rows, columns in places:
         tiles = images[..., rows, columns].contiguous(memory_format=torch.channels_last)
         blended[..., rows, columns] += weights * method.predict(site, tiles)
@@ -67,18 +69,19 @@ def score(
 ) -> tuple[list[ScoreRow], NDArray[np.uint8]]:
     """A row for each case, region and metric, and the class maps they were scored on.
 
-    Metrics are those that the study has `chosen` and the built-in ones.
+    Regions are those that the site's masks show, metrics those that the study has `chosen` and the
+    built-in ones.
     """
     known = {**METRICS, **chosen}
     predicted = class_maps(method, site, cases)
     true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
-    regions = site.task.regions
+    regions = site.data.known(site.task.regions)
     return score_cases(predicted, true, cases.names, regions, spacing, metrics, known), predicted
 
 
 def validation_dice(method: Method, site: Site) -> float:
     """The mean Dice over a site's validation cases and regions."""
-    cases = with_masks(site.data.val)
+    cases = site.data.scorable("val", site.task.regions)
     if not len(cases):
         raise ValueError(f"{type(method).__name__} needs validation cases at site {site.info.name}")
     rows, _ = score(method, site, cases, ["dice"])

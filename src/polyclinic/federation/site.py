@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ from polyclinic.data.tasks import Task
 from polyclinic.federation.message import Message
 from polyclinic.federation.optimizing import autocast, clip, learning_rate, optimizing
 from polyclinic.federation.weights import Weights
-from polyclinic.losses import LOSSES, Loss
+from polyclinic.losses import LOSSES, Loss, Marginal, Seen, weak_terms
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, statistics
 from polyclinic.runs import SiteInfo
@@ -72,8 +72,53 @@ class Site:
 
     @property
     def supervised(self) -> Loss:
-        """The study's loss; `auto` is cross entropy, with Dice where masks are full."""
-        return self.loss or LOSSES["ce+dice" if self.info.kind == "mask" else "ce"]
+        """The study's loss; `auto` is cross entropy, with Dice where masks are full.
+
+        Classes that the site's labels do not tell apart count as one.
+        """
+        return self.marginal(self.loss or LOSSES["ce+dice" if self.info.kind == "mask" else "ce"])
+
+    def marginal(self, loss: Loss, *, masks: bool = False) -> Loss:
+        """A loss on the groups of classes that the site's labels, or its masks, tell apart."""
+        own = (self.data.mask_groups,) if self.data.mask_groups else ()
+        groups = own if masks else self.data.groups
+        return Marginal(loss, groups) if groups else loss
+
+    def task_loss(
+        self,
+        logits: Tensor,
+        batch: Batch,
+        *,
+        second: Tensor | None = None,
+        guides: Sequence[Tensor] = (),
+    ) -> Tensor:
+        """The loss of labels and, where they are weak, of what stands in for missing ones.
+
+        With the logits of a second branch it is the mean of both on the labels; `guides` are maps
+        of the images' size, on which trees are built beside that of the image.
+        """
+        labelled = self.labelled_loss(logits, batch, second)
+        return labelled + self.stand_ins(logits, batch, second=second, guides=guides)
+
+    def labelled_loss(self, logits: Tensor, batch: Batch, second: Tensor | None = None) -> Tensor:
+        """The loss of the labels alone; with a second branch the mean of both."""
+        branches = [logits] if second is None else [logits, second]
+        losses = [self.supervised(each, batch.labels) for each in branches]
+        return torch.stack(losses).mean() if len(losses) > 1 else losses[0]
+
+    def stand_ins(
+        self,
+        logits: Tensor,
+        batch: Batch,
+        *,
+        second: Tensor | None = None,
+        guides: Sequence[Tensor] = (),
+    ) -> Tensor:
+        """What `training.weak` has beside the labels; 0 where they are full masks."""
+        if self.info.kind == "mask" or not self.training.weak.on:
+            return logits.new_zeros(())
+        seen = Seen(logits, batch.images, batch.labels, self.info.kind, batch.view, guides, second)
+        return weak_terms(self.training.weak, seen)
 
     @property
     def steps(self) -> int:

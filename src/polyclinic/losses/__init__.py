@@ -1,7 +1,8 @@
 """What training minimises."""
 
 from polyclinic.losses.checks import TensorError
-from polyclinic.losses.gated_crf import Window, gated_crf
+from polyclinic.losses.gated_crf import gated_crf
+from polyclinic.losses.marginal import Marginal
 from polyclinic.losses.pseudo_labels import mixed_label, pseudo_dice
 from polyclinic.losses.supervised import (
     LOSSES,
@@ -13,14 +14,17 @@ from polyclinic.losses.supervised import (
 )
 from polyclinic.losses.tree import tree_energy, tree_filter
 from polyclinic.losses.virtual_classes import virtual_class_loss
+from polyclinic.losses.weak_terms import Seen, crf_energy, tree_filtered, weak_terms
 
 __all__ = [
     "LOSSES",
     "LabelError",
     "Loss",
+    "Marginal",
+    "Seen",
     "SegmentationLoss",
     "TensorError",
-    "Window",
+    "crf_energy",
     "gated_crf",
     "mixed_label",
     "pseudo_dice",
@@ -28,5 +32,7 @@ __all__ = [
     "soft_dice",
     "tree_energy",
     "tree_filter",
+    "tree_filtered",
     "virtual_class_loss",
+    "weak_terms",
 ]

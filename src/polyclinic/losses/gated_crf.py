@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -21,21 +19,6 @@ from polyclinic.losses.checks import (
 )
 from polyclinic.losses.gated_crf_kernels import window_sums
 from polyclinic.losses.host import accuracy, each_image, on_host
-
-
-@dataclass(frozen=True)
-class Window:
-    """How far the gated CRF looks (in pixels), and what counts as near and as alike.
-
-    The defaults are the published ones, for images of 256² and more.
-    """
-
-    radius: Annotated[int, Field(ge=1)] = 5
-    """How many pixels away a neighbour may be."""
-    sigma_xy: Annotated[float, Field(gt=0)] = 6.0
-    """Distance in pixels that counts as near."""
-    sigma_rgb: Annotated[float, Field(gt=0)] = 0.1
-    """Difference of normalised values that counts as alike."""
 
 
 def gated_crf(
@@ -71,8 +54,8 @@ def gated_crf(
     else:
         chosen = mask[:, None].to(precision)
         beyond = 0
-    closeness = _closeness(radius, sigma_xy).to(colours)
-    energy = _Energy.apply(probabilities * chosen, chosen, colours, closeness)  # type: ignore[no-untyped-call]
+    near = closeness(radius, sigma_xy).to(colours)
+    energy = _Energy.apply(probabilities * chosen, chosen, colours, near)  # type: ignore[no-untyped-call]
     mean: Tensor = (energy + beyond) / chosen.sum().clamp(min=1)
     return mean
 
@@ -124,8 +107,8 @@ def shifted_sums(colours: Tensor, closeness: Tensor, values: Tensor) -> Tensor:
     return sums
 
 
-def _closeness(radius: int, sigma: float) -> Tensor:
-    """Weights of the window's lower half: rows 0 to radius down, columns −radius to radius."""
+def closeness(radius: int, sigma: float) -> Tensor:
+    """Give the weights of the window's lower half: rows 0 to radius, columns −radius to radius."""
     offsets = torch.arange(-radius, radius + 1, dtype=torch.float64) / sigma
     squares = offsets.square()
     return torch.exp(-(squares[radius:, None] + squares) / 2)

@@ -4,6 +4,7 @@ from polyclinic.federation.method import Finish, Method
 from polyclinic.methods.apfl import APFL
 from polyclinic.methods.calibration import IGC
 from polyclinic.methods.centralized import Centralized
+from polyclinic.methods.consensus import ConsensusLabels
 from polyclinic.methods.ditto import Ditto
 from polyclinic.methods.fedala import FedALA
 from polyclinic.methods.fedamp import FedAMP
@@ -60,6 +61,7 @@ METHODS: dict[str, type[Method]] = {
     "metafed": MetaFed,
     "fedicra": FedICRA,
     "fedlppa": FedLPPA,
+    "consensus": ConsensusLabels,
     "virtual-classes": VirtualClasses,
     "pflfe": PFLFE,
     "fc-pflfe": FCPFLFE,

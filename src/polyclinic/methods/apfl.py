@@ -67,9 +67,9 @@ class APFL(Method):
         net = cast(MixedSegmenter, site.net)
         if not alpha.requires_grad and not alpha:  # nothing of the personal model is in the mixture
             shared = net.shared_logits(batch.images)
-            return site.supervised(shared, batch.labels)
+            return site.task_loss(shared, batch)
         shared, mixed = net.both(batch.images, alpha)
-        return site.supervised(shared, batch.labels) + site.supervised(mixed, batch.labels)
+        return site.task_loss(shared, batch) + site.task_loss(mixed, batch)
 
     def stepped(self, site: Site, alpha: Tensor) -> Tensor:
         """The weight of the personal model one step down its gradient, within 0 and 1."""

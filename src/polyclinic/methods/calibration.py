@@ -20,6 +20,7 @@ from polyclinic.federation.optimizing import after_rounds
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.losses.inconsistency import Inconsistency, guided_entropy, inconsistency
+from polyclinic.losses.marginal import grouped, summed
 from polyclinic.networks.contract import Segmenter
 from polyclinic.runs import SiteInfo
 
@@ -78,10 +79,13 @@ class IGC:
         # Judges predict as they are scored: in float32, whatever the training's precision is.
         with torch.no_grad(), torch.autocast(site.device.type, enabled=False):
             maps = [method.predict(replace(site, net=each), batch.images) for each in models]
-        guide = inconsistency(torch.stack(maps), self.inconsistency, relative=self.relative)
-        logits = site.net(batch.images)
-        plain = site.supervised(logits, batch.labels)
-        return plain + self.weight * guided_entropy(logits.float().softmax(1), batch.labels, guide)
+        logits, labels, opinions = site.net(batch.images), batch.labels, torch.stack(maps)
+        plain = site.task_loss(logits, batch)
+        for groups in site.data.groups:
+            logits, labels = grouped(logits, labels, groups)
+            opinions = summed(opinions, groups)
+        guide = inconsistency(opinions, self.inconsistency, relative=self.relative)
+        return plain + self.weight * guided_entropy(logits.float().softmax(1), labels, guide)
 
 
 def fingerprints(server: Server, info: SiteInfo) -> Message:  # noqa: ARG001

@@ -35,4 +35,4 @@ def loss_at(site: Site, fast: Fast, batch: Batch, *, quiet: bool = True) -> Tens
     """
     buffers = {name: each.clone() for name, each in site.net.named_buffers()} if quiet else {}
     logits = cast(Tensor, functional_call(site.net, {**fast, **buffers}, (batch.images,)))
-    return site.supervised(logits, batch.labels)
+    return site.task_loss(logits, batch)

@@ -44,6 +44,7 @@ class FedDG(Method):
     """Learning rate of the step before it; 0 judges the weights as they are."""
 
     title: ClassVar[str] = "FedDG"
+    one_branch: ClassVar[bool] = True
     shared_memory: ClassVar[frozenset[str]] = frozenset({SPECTRUM})  # of the other sites
 
     def needs_mean(self) -> str:

@@ -16,7 +16,7 @@ from polyclinic.federation.site import Site
 from polyclinic.methods.calibration import IGC
 from polyclinic.networks.attention_maps import middle_attention
 from polyclinic.networks.contract import Segmenter
-from polyclinic.networks.parts import Names, everything, part
+from polyclinic.networks.parts import Names, everything, nonempty
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,10 @@ class FedDP(Method):
         """All but the private parts of the attention."""
         names = everything(net)
         for name in self.private.split("+") if self.private != "none" else ():
-            names -= part(net, name)
+            own = net.parts().get(name, frozenset())
+            reason = f"FedDP keeps the {name} of a transformer's attention private"
+            advice = 'take the network pvt_fpn, or private = "none" for calibration alone'
+            names -= nonempty(own, net, reason, advice)
         return names
 
     def after(self) -> tuple[Stage, ...]:

@@ -23,6 +23,7 @@ from polyclinic.federation.weights import Weights
 from polyclinic.losses.distillation import teaching
 from polyclinic.losses.supervised import segmentation_loss
 from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.two_branches import branches
 from polyclinic.runs import SiteInfo
 
 PAST, TEACHER = "past", "teacher"
@@ -84,8 +85,8 @@ class FedGKD(Method):
 
     def taught_loss(self, teachers: Teachers, site: Site, batch: Batch) -> Tensor:
         """The supervised loss and the distance to what the teachers say."""
-        logits = site.net(batch.images)
-        loss = site.supervised(logits, batch.labels)
+        logits, *second = branches(site.net, batch.images)
+        loss = site.task_loss(logits, batch, second=second[0] if second else None)
         for share, teacher in teachers:
             with torch.no_grad():
                 said = teacher(batch.images)
@@ -116,5 +117,6 @@ def validation_loss(site: Site, net: Segmenter) -> float:
     """The mean loss of a model over the batches of a site's validation cases with masks."""
     cases = with_masks(site.data.val)
     judged = in_order(replace(cases, labels=cases.masks), batch=AT_ONCE, device=site.device)
-    losses = [segmentation_loss(net(batch.images), batch.labels) for batch in judged]
+    loss = site.marginal(segmentation_loss, masks=True)
+    losses = [loss(net(batch.images), batch.labels) for batch in judged]
     return float(torch.stack(losses).mean())

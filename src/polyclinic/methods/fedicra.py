@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, cast
 
@@ -9,14 +10,11 @@ from pydantic import Field
 from torch import Tensor
 
 from polyclinic.data.cases import Batch
-from polyclinic.federation.method import plain_loss
 from polyclinic.federation.site import Site
-from polyclinic.losses import Window, gated_crf, tree_energy
-from polyclinic.masks import UNLABELLED
-from polyclinic.methods.learned_mixing import BlendingMethod, Mixing, receive_mixed
-from polyclinic.methods.site_contrast import CODE, own_code, site_contrast
+from polyclinic.methods.learned_mixing import BlendingMethod, Mixing
+from polyclinic.methods.site_contrast import CODE, other_code, own_code, site_contrast, swapped
 from polyclinic.networks.contract import Segmenter
-from polyclinic.networks.gated_segmenter import GatedSegmenter, Sight
+from polyclinic.networks.gated_segmenter import GatedSegmenter
 from polyclinic.networks.parts import Names, everything, parameters, part
 from polyclinic.runs import SiteInfo
 
@@ -27,8 +25,7 @@ Weight = Annotated[float, Field(ge=0)]
 class FedICRA(BlendingMethod):
     """FedAvg with a site's gate at the bottleneck, blended decoders and losses for weak labels.
 
-    Tree energy and gated CRF stand in for labels that are not there: a site with full masks trains
-    without them.
+    Its tree energy and gated CRF are terms of `training.weak`, on unless a study sets them to 0.
     """
 
     adaptive_aggregation: bool = True
@@ -41,14 +38,14 @@ class FedICRA(BlendingMethod):
     """Weight of the contrast between the sites' gates."""
     distance: Literal["squared", "absolute"] = "squared"
     """Distance in the contrast."""
-    tree: Weight = 0.1
-    """Weight of the tree energy; 0 is without it and without guides."""
-    guides: Literal["projected", "features"] = "projected"
-    """What the trees are built on: projections of decoder maps, or the maps themselves."""
-    crf: Weight = 0.1
-    """Weight of the gated CRF; 0 is without it."""
-    crf_window: Window = field(default_factory=Window)
-    """How far the gated CRF looks."""
+    margin: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Distance to another site's gates beyond which the contrast pushes no further; 1 is never."""
+    guides: Literal["features", "projected"] = "features"
+    """What further trees are built on: decoder maps, or projections of them as released."""
+
+    def weak_terms(self) -> Mapping[str, float]:
+        """Tree energy and gated CRF, with the published weights."""
+        return {"tree": 0.1, "crf": 0.1}
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with a gate at its deepest map and guides beside its decoder."""
@@ -56,7 +53,7 @@ class FedICRA(BlendingMethod):
             net,
             sites=len(sites),
             pooling=None if self.site_gate == "none" else self.site_gate,
-            projected=self.tree > 0 and self.guides == "projected",
+            projected=self.guides == "projected",
         )
 
     def shares(self, net: Segmenter) -> Names:
@@ -75,35 +72,28 @@ class FedICRA(BlendingMethod):
         """Take up the weights received, blending the decoder with the site's own."""
         if self.site_gate != "none":
             site.load(own_code(site))
-        loss = self.loss if self.mixing_loss == "full" else plain_loss
-        mixing = self.mixing if self.adaptive_aggregation else None
-        receive_mixed(site, self.blended(site.net), loss, mixing)
+        self.receive_blended(site, self.mixing if self.adaptive_aggregation else None)
+
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:
+        """W, what became of the gates, and what another site's code would change."""
+        notes = super().diagnose(site, batch)
+        seen = cast(GatedSegmenter, site.net).look(batch.images)
+        if seen.gates is not None:
+            gates = seen.gates.float()
+            notes["gates saturated"] = float(((gates < 0.05) | (gates > 0.95)).float().mean())
+            notes["gates over images"] = float(gates.std(0, correction=0).mean())
+            notes |= swapped(site, batch, own_code(site), other_code(site))
+        return notes
 
     def loss(self, site: Site, batch: Batch) -> Tensor:
-        """Labels, tree energy, gated CRF and the contrast between the sites' gates."""
+        """The task's loss, and the contrast between the sites' gates."""
         net = cast(GatedSegmenter, site.net)
         seen = net.look(batch.images)
-        loss = site.supervised(seen.logits, batch.labels)
-        if site.info.kind != "mask":
-            loss = loss + self._without_labels(net, seen, batch)
+        trees = site.training.weak.tree and site.info.kind != "mask"
+        guides = net.guide(batch.images, seen.maps) if trees else ()
+        loss = site.task_loss(seen.logits, batch, guides=guides)
         if self.contrast and net.gate is not None and seen.gates is not None:
             others = net.gate.of_others(seen.deepest)
-            loss = loss + self.contrast * site_contrast(seen.gates, others, self.distance)
-        return loss
-
-    def _without_labels(self, net: GatedSegmenter, seen: Sight, batch: Batch) -> Tensor:
-        probabilities = seen.logits.softmax(1)
-        loss = probabilities.new_zeros(())
-        if self.tree:
-            guides = net.guide(batch.images, seen.maps)
-            unlabelled = batch.labels == UNLABELLED
-            if batch.view is not None:
-                unlabelled &= batch.view
-            energy = tree_energy(probabilities, batch.images, guides, unlabelled)
-            loss = loss + self.tree * energy
-        if self.crf:
-            energy = gated_crf(
-                probabilities, batch.images, **vars(self.crf_window), mask=batch.view
-            )
-            loss = loss + self.crf * energy
+            apart = site_contrast(seen.gates, others, self.distance, self.margin)
+            loss = loss + self.contrast * apart
         return loss

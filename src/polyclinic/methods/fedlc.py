@@ -161,7 +161,7 @@ class FedLC(Method):
         """Labels and the contrast between the sites' gates."""
         net = cast(GatedSegmenter, site.net)
         seen = net.look(batch.images)
-        loss = site.supervised(seen.logits, batch.labels)
+        loss = site.task_loss(seen.logits, batch)
         if self.contrast and net.gate is not None and seen.gates is not None:
             others = net.gate.of_others(seen.deepest)
             loss = loss + self.contrast * site_contrast(seen.gates, others, "squared")
@@ -189,7 +189,7 @@ def calibration_loss(site: Site, batch: Batch) -> Tensor:
     with torch.no_grad():
         seen = net.look(batch.images)
     logits = net.calibrated(seen.maps[-1], seen.logits)
-    return site.supervised(logits, batch.labels)
+    return site.task_loss(logits, batch)
 
 
 def head_row(weights: Weights) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, cast
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -15,25 +15,26 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
-from polyclinic.losses import Window, gated_crf, pseudo_dice
-from polyclinic.methods.learned_mixing import BlendingMethod, Mixing, receive_mixed
+from polyclinic.methods.learned_mixing import BlendingMethod, Mixing
 from polyclinic.methods.second_decoder import (
-    SECOND,
+    MAIN,
     Strategy,
     make_second,
     prompt_affinity,
     start_second,
     with_second,
 )
+from polyclinic.methods.site_contrast import swapped
 from polyclinic.networks.attention import Attention, ChannelWeights
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, parameters, under
-from polyclinic.networks.prompted_segmenter import Gate, PromptedSegmenter, Prompts
+from polyclinic.networks.prompted_segmenter import Gate, PromptedSegmenter, PromptForm, Prompts
+from polyclinic.networks.two_branches import SECOND
+from polyclinic.networks.widening import deepest_side
 from polyclinic.runs import SiteInfo
 from polyclinic.weak import sparsity_of
 from polyclinic.weak.kind import SPARSITIES
 
-Weight = Annotated[float, Field(ge=0)]
 UNIVERSAL, ROWS = "prompts.universal", "prompts.sites"
 PLACE, SPARSITY = "prompts.place", "prompts.sparsity"
 
@@ -42,8 +43,7 @@ PLACE, SPARSITY = "prompts.place", "prompts.sparsity"
 class FedLPPA(BlendingMethod):
     """FedAvg with prompts, and with pseudo labels from a second decoder made for each site.
 
-    Pseudo labels and gated CRF stand in for labels that are not there: a site with full masks
-    trains without them.
+    Its pseudo labels are a term of `training.weak`, on unless a study sets it to 0.
     """
 
     fusion: bool = True
@@ -54,8 +54,10 @@ class FedLPPA(BlendingMethod):
     """The prompt of each site's images (DDP)."""
     sparsity_prompt: bool = True
     """The prompt that says how sparse the labels are (ASP)."""
-    prompt_size: Annotated[int, Field(ge=1)] = 16
-    """Side of a prompt in pixels."""
+    prompt_size: Annotated[int, Field(ge=1)] | None = None
+    """Side of a prompt in pixels; by default that of the deepest map."""
+    prompts: PromptForm = "joined"
+    """Prompts join the deepest map (published); `modulating` ones also scale and shift the last."""
     attention: Attention = "dual"
     """Attention in the fusion."""
     channel_weights: ChannelWeights = "distance"
@@ -68,20 +70,20 @@ class FedLPPA(BlendingMethod):
     """Blend both decoders (LA)."""
     mixing: Mixing = field(default_factory=lambda: Mixing(iterations=2))
     """How the blend is learned."""
-    pseudo_labels: Weight = 0.5
-    """Weight of the Dice loss on pseudo labels."""
-    least_share: Annotated[float, Field(ge=0, le=1)] = 0.7
-    """Smallest share of the main decoder in a pseudo label."""
-    crf: Weight = 0.0
-    """Weight of a gated CRF on the main decoder; 0 is without it."""
-    crf_window: Window = field(default_factory=Window)
-    """How far the gated CRF looks."""
+    second_start: Literal["own", "copy"] = "own"
+    """Whether second decoders start from weights of their own or from the main decoder's."""
+    second_from: Literal["main", "second"] = "main"
+    """What second decoders are made from: main decoders, or second ones, which then travel too."""
+
+    def weak_terms(self) -> Mapping[str, float]:
+        """Pseudo labels of both decoders, with the published weight."""
+        return {"pseudo_labels": 0.5} if self.second_decoder != "none" else {}
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with prompts, a gate at its head and a second decoder."""
         prompts = Prompts(
             len(sites),
-            self.prompt_size,
+            self.prompt_size or deepest_side(net),
             universal=self.universal_prompt,
             distribution=self.distribution_prompt,
             sparsity=self.sparsity_prompt,
@@ -92,27 +94,33 @@ class FedLPPA(BlendingMethod):
             attention=self.attention,
             channel_weights=self.channel_weights,
             gate=self.gate,
-            second=self.second_decoder != "none",
+            form=self.prompts,
+            second=None if self.second_decoder == "none" else self.second_start,
         )
 
     def shares(self, net: Segmenter) -> Names:
-        """All but the second decoder and what says which site this is."""
+        """All but a second decoder that the server makes and what says which site this is."""
         return everything(net) - self.server_made(net) - {PLACE, SPARSITY}
 
     def server_made(self, net: Segmenter) -> Names:
-        """The second decoder."""
-        return under(net, SECOND) if self.second_decoder != "none" else frozenset()
+        """The second decoder, where it is made from main ones."""
+        made = self.second_decoder != "none" and self.second_from == "main"
+        return under(net, SECOND) if made else frozenset()
+
+    def predicts_with(self, net: Segmenter) -> Names:
+        """All but the second decoder."""
+        return everything(net) - net.parts().get(SECOND, frozenset())
 
     def blended(self, net: Segmenter) -> Names:
-        """Both decoders with their heads, and the gate of the main one."""
-        wanted = {"decoder", "head", "gate", SECOND}
+        """Both decoders with their heads, and what stands before the main head."""
+        wanted = {"decoder", "head", "gate", "modulation", SECOND}
         return frozenset(name for name in parameters(net) if name.partition(".")[0] in wanted)
 
     # The server's half.
 
     def start(self, server: Server) -> None:
-        """Every site's second decoder begins as the common first one."""
-        if self.second_decoder != "none":
+        """Every site's second decoder begins as the common first one, if not as drawn."""
+        if self.second_decoder != "none" and self.second_start == "copy":
             start_second(server)
 
     def message(self, server: Server, info: SiteInfo) -> Message:
@@ -130,7 +138,8 @@ class FedLPPA(BlendingMethod):
         if self.fusion:
             server.note("affinity", affinity)
         if self.second_decoder != "none":
-            make_second(server, replies, self.second_decoder, affinity)
+            made_from = MAIN if self.second_from == "main" else (SECOND,)
+            make_second(server, replies, self.second_decoder, affinity, made_from)
 
     def needs_mean(self) -> str:
         """Each site's second decoder is made from all replies."""
@@ -152,44 +161,25 @@ class FedLPPA(BlendingMethod):
         """Take up the weights received, blending both decoders with the site's own."""
         if self.fusion:
             site.load(whose_prompts(site))
-        loss = self.loss if self.mixing_loss == "full" else self.supervised
-        mixing = self.mixing if self.learned_aggregation else None
-        receive_mixed(site, self.blended(site.net), loss, mixing)
+        self.receive_blended(site, self.mixing if self.learned_aggregation else None)
 
-    def loss(self, site: Site, batch: Batch) -> Tensor:
-        """Labels, and what stands in for them: pseudo labels of both decoders, gated CRF."""
-        branches = self._branches(site, batch)
-        loss = self._labelled(site, batch, branches)
-        if site.info.kind == "mask":
-            return loss
-        first, *second = (logits.softmax(1) for logits in branches)
-        if self.pseudo_labels and second:
-            loss = loss + self.pseudo_labels * pseudo_dice(
-                first, second[0], low=self.least_share, mask=batch.view
-            )
-        if self.crf:
-            energy = gated_crf(first, batch.images, **vars(self.crf_window), mask=batch.view)
-            loss = loss + self.crf * energy
-        return loss
-
-    def supervised(self, site: Site, batch: Batch) -> Tensor:
-        """The labels alone, for both decoders."""
-        return self._labelled(site, batch, self._branches(site, batch))
-
-    def _branches(self, site: Site, batch: Batch) -> tuple[Tensor, ...]:
-        net = cast(PromptedSegmenter, site.net)
-        return (net(batch.images),) if net.second is None else net.both(batch.images)
-
-    def _labelled(self, site: Site, batch: Batch, branches: tuple[Tensor, ...]) -> Tensor:
-        losses = [site.supervised(each, batch.labels) for each in branches]
-        return torch.stack(losses).mean() if len(losses) > 1 else losses[0]
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:
+        """W, and what another site's prompts would change."""
+        notes = super().diagnose(site, batch)
+        if self.fusion:
+            notes |= swapped(site, batch, whose_prompts(site), whose_prompts(site, 1))
+        return notes
 
 
-def whose_prompts(site: Site) -> dict[str, Tensor]:
-    """Which of the prompts are the site's: its own place, and how sparse its labels are."""
-    kind = SPARSITIES.index(sparsity_of(site.info.kind))
+def whose_prompts(site: Site, other: int = 0) -> dict[str, Tensor]:
+    """Which of the prompts are the site's: its own place, and how sparse its labels are.
+
+    Those of the `other`-th site after it, where that is not 0.
+    """
+    info = site.sites[(site.info.index + other) % len(site.sites)] if other else site.info
+    kind = SPARSITIES.index(sparsity_of(info.kind))
     return {
-        PLACE: torch.eye(len(site.sites))[site.info.index],
+        PLACE: torch.eye(len(site.sites))[info.index],
         SPARSITY: torch.eye(len(SPARSITIES))[kind],
     }
 

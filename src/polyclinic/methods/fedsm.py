@@ -159,7 +159,7 @@ class FedSM(Method):
 def shared_loss(site: Site, batch: Batch) -> Tensor:
     """The supervised loss of the shared model."""
     logits = cast(SuperSegmenter, site.net).shared_logits(batch.images)
-    return site.supervised(logits, batch.labels)
+    return site.task_loss(logits, batch)
 
 
 def selector_loss(site: Site, batch: Batch) -> Tensor:

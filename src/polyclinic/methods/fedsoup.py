@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 
-from polyclinic.data.cases import with_masks
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.mixing import mix
@@ -40,7 +39,7 @@ class FedSoup(Method):
 
     def receive(self, site: Site) -> None:
         """Take up the shared weights, where there will be something to judge the pool by."""
-        if self.warm_up < 1 and not len(with_masks(site.data.val)):
+        if self.warm_up < 1 and not len(site.data.scorable("val", site.task.regions)):
             raise ValueError(
                 f"FedSoup needs validation cases with masks at site {site.info.name}: they decide "
                 "what joins its pool; give data.split a second share above 0, or take fedavg"

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from polyclinic.data.cases import Batch
 from polyclinic.federation.message import Message
-from polyclinic.federation.method import Method
+from polyclinic.federation.method import Method, labelled_loss
 from polyclinic.federation.site import Parameters, Site
 from polyclinic.federation.weights import Weights
 from polyclinic.networks.contract import Segmenter
@@ -26,6 +26,7 @@ from polyclinic.networks.parts import Names, everything
 
 MixingLoss = Literal["full", "supervised"]  # the method's whole objective, or the labels alone
 Uses = Literal["trained", "blended"]  # what a site uses: its own last model, or a new blend
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 STEADY = 10  # passes over which the loss must be steady before the first learning ends early
 
 
@@ -40,6 +41,8 @@ class Mixing:
 
     rate: Annotated[float, Field(ge=0)] = 1.0
     """Learning rate of the mixture W."""
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    """Steps of W as its slopes are, or Adam's of about `rate`, however small slopes are."""
     share_of_images: Annotated[float, Field(gt=0, le=1)] = 0.8
     """Share of the site's images that one pass sees."""
     iterations: Annotated[int, Field(ge=1)] | None = None
@@ -77,6 +80,19 @@ class BlendingMethod(Method):
         """What will be blended with the next weights received; all, where it is used as trained."""
         return everything(net) if self.uses == "trained" else self.blended(net)
 
+    def receive_blended(self, site: Site, mixing: Mixing | None) -> None:
+        """Take up the weights received, the blended ones by a mixing if there is one."""
+        loss = self.loss if self.mixing_loss == "full" else labelled_loss
+        receive_mixed(site, self.blended(site.net), loss, mixing)
+
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:  # noqa: ARG002
+        """Mean and spread of W."""
+        learned = [w.flatten() for name, w in site.memory.items() if name.startswith("mixture/")]
+        if not learned:
+            return {}
+        mixture = torch.cat(learned)
+        return {"W mean": float(mixture.mean()), "W deviation": float(mixture.std(correction=0))}
+
     def finalize(self, site: Site) -> Message:
         """Use the model as the site trained it, or blend once more."""
         if site.first or self.uses == "blended":
@@ -107,16 +123,20 @@ def mix_learned(
     received = site.take(own.names)
     first = not any(key.startswith("mixture/") for key in site.memory)
     start = torch.ones_like if mixing.start == "received" else torch.zeros_like
-    mixture = {n: site.memory.get(f"mixture/{n}", start(own[n])) for n in own}
+    mixture = {n: site.memory.get(f"mixture/{n}", start(own[n])).clone() for n in own}
 
     def blend() -> None:
         site.load({n: torch.lerp(own[n], received[n], mixture[n]) for n in own})
 
+    optimizer = OPTIMIZERS[mixing.optimizer](mixture.values(), lr=mixing.rate)
+
     def learn(parameters: Parameters) -> None:
         for name, parameter in parameters.items():
             if parameter.grad is not None:
-                slope = parameter.grad * (received[name] - own[name])
-                mixture[name] = (mixture[name] - mixing.rate * slope).clamp_(0, 1)
+                mixture[name].grad = parameter.grad * (received[name] - own[name])
+        optimizer.step()
+        for each in mixture.values():
+            each.clamp_(0, 1).grad = None
         blend()
 
     blend()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -34,6 +34,8 @@ class MetaFed(Method):
     learns once more from the last site's model, as strongly as that one is better than its own.
     Budgets are in rounds.
     """
+
+    one_branch: ClassVar[bool] = True
 
     distillation: Annotated[float, Field(ge=0)] = 1.0
     """Largest weight of the distillation loss."""
@@ -137,7 +139,7 @@ def distillation_loss(site: Site, batch: Batch, teacher: Segmenter, weight: floa
     logits = site.net.head(site.net.decoder(features)[-1])
     taught = teacher.encoder(batch.images)
     distance = torch.stack([mse_loss(f, t) for f, t in zip(features, taught, strict=True)]).mean()
-    return site.supervised(logits, batch.labels) + weight * distance
+    return site.task_loss(logits, batch) + weight * distance
 
 
 def personal_weight(distillation: float, theirs: float, own: float, useful_above: float) -> float:

@@ -32,6 +32,7 @@ class MOON(Method):
     temperature: Annotated[float, Field(gt=0)] = 0.5
     """Divisor of the cosines in the contrast."""
 
+    one_branch: ClassVar[bool] = True
     shared_memory: ClassVar[frozenset[str]] = frozenset({PREVIOUS})  # it was sent as well
 
     def train(self, site: Site) -> None:
@@ -53,7 +54,7 @@ class MOON(Method):
         images = batch.images.to(memory_format=torch.channels_last)
         maps = site.net.encoder(images)
         logits = site.net.head(site.net.decoder(maps)[-1])
-        plain = site.supervised(logits, batch.labels)
+        plain = site.task_loss(logits, batch)
         with torch.no_grad():
             theirs, own = (pooled(net.encoder(images)) for net in (received, previous))
         term = contrast(pooled(maps), theirs, own, self.temperature)

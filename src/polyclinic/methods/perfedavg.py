@@ -32,6 +32,7 @@ class PerFedAvg(Method):
     """Take the gradient through the inner step too (second order)."""
 
     title: ClassVar[str] = "Per-FedAvg"
+    one_branch: ClassVar[bool] = True
 
     def train(self, site: Site) -> None:
         """Learn from pairs of batches: a step on one, judged on the other."""

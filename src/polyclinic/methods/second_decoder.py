@@ -1,4 +1,4 @@
-"""Second decoders: for each site one that the server makes from all sites' main decoders."""
+"""Second decoders: for each site one that the server makes from all sites' decoders."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from polyclinic.federation.mixing import mix
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Layout, Weights
 from polyclinic.networks.parts import Names
+from polyclinic.networks.two_branches import SECOND
 from polyclinic.seeds import torch_generator
 
 Strategy = Literal["aggregated", "nearest", "cyclic", "random", "none"]
 MAIN = ("decoder", "head")  # parts of the network
-SECOND = "second"  # the part that holds a copy of them
 
 
 def start_second(server: Server) -> None:
     """Give every site the common first decoder as its second one."""
-    first = server.weights.pick(main_names(server.weights))
+    first = server.weights.pick(names_in(server.weights, MAIN))
     for info in server.sites:
         server.memory[f"{SECOND}/{info.name}"] = first.flat.clone()
 
 
 def make_second(
-    server: Server, replies: Mapping[str, Message], strategy: Strategy, affinity: Tensor
+    server: Server,
+    replies: Mapping[str, Message],
+    strategy: Strategy,
+    affinity: Tensor,
+    made_from: Sequence[str] = MAIN,
 ) -> None:
-    """Make every site's second decoder from the main decoders in the replies."""
-    names = main_names(server.weights)
+    """Make every site's second decoder from the main or the second decoders in the replies."""
+    names = names_in(server.weights, made_from)
     parts = {site: reply.weights.pick(names) for site, reply in replies.items()}
     places = {info.name: info.index for info in server.sites}
     present = [places[site] for site in parts]
@@ -43,17 +47,23 @@ def make_second(
 
 
 def with_second(server: Server, site: str) -> Weights:
-    """The shared weights and, behind them, the site's second decoder."""
+    """The shared weights and, behind or among them, the site's second decoder if one was made."""
+    made = server.memory.get(f"{SECOND}/{site}")
+    if made is None:
+        return server.weights
     shapes = server.weights.layout.shapes
-    names = main_names(server.weights)
-    second = tuple((f"{SECOND}.{name}", shape) for name, shape in shapes if name in names)
-    flat = torch.cat((server.weights.flat, server.memory[f"{SECOND}/{site}"]))
-    return Weights(Layout(shapes + second), flat)
+    names = names_in(server.weights, MAIN)
+    second = Layout(tuple((f"{SECOND}.{name}", shape) for name, shape in shapes if name in names))
+    if second.shapes[0][0] in server.weights:
+        among = server.weights.copy()
+        among.load(Weights(second, made))
+        return among
+    return Weights(Layout(shapes + second.shapes), torch.cat((server.weights.flat, made)))
 
 
-def main_names(weights: Weights) -> Names:
-    """The names of the main decoder and its head."""
-    return frozenset(name for name in weights if name.partition(".")[0] in MAIN)
+def names_in(weights: Weights, parts: Sequence[str]) -> Names:
+    """The names of the weights in these parts of the network."""
+    return frozenset(name for name in weights if name.partition(".")[0] in parts)
 
 
 def prompt_affinity(prompts: Tensor) -> Tensor:

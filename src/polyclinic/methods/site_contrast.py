@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
-from torch.nn.functional import l1_loss, mse_loss
 
+from polyclinic.data.cases import Batch
+from polyclinic.federation.diagnosing import changed_pixels
 from polyclinic.federation.site import Site
 
 CODE = "gate.code"  # private: it says which site this is
@@ -16,9 +19,33 @@ def own_code(site: Site) -> dict[str, Tensor]:
     return {CODE: torch.eye(len(site.sites))[site.info.index]}
 
 
-def site_contrast(own: Tensor, others: Tensor, distance: str) -> Tensor:
-    """Minus the mean distance of a site's gates (B×C) to the others' (S×B×C); 0 without others."""
+def other_code(site: Site) -> dict[str, Tensor]:
+    """The code of the site after this one."""
+    return {CODE: torch.eye(len(site.sites))[(site.info.index + 1) % len(site.sites)]}
+
+
+@torch.no_grad()
+def swapped(
+    site: Site, batch: Batch, own: Mapping[str, Tensor], other: Mapping[str, Tensor]
+) -> dict[str, float]:
+    """The share of pixels whose class changes with another site's context, as a diagnostic."""
+    if len(site.sites) == 1:
+        return {}
+    before = site.net(batch.images)
+    site.load(other)
+    after = site.net(batch.images)
+    site.load(own)
+    return {"context swapped": changed_pixels(before, after)}
+
+
+def site_contrast(own: Tensor, others: Tensor, distance: str, margin: float = 1.0) -> Tensor:
+    """Minus the mean distance of a site's gates (B×C) to the others' (S×B×C); 0 without others.
+
+    A distance beyond the margin counts as the margin, and so pushes no further; gates are never
+    further apart than 1.
+    """
     if not len(others):
         return own.new_zeros(())
-    how = mse_loss if distance == "squared" else l1_loss
-    return -how(own.expand_as(others), others.detach())
+    apart = own - others.detach()
+    distances = (apart.square() if distance == "squared" else apart.abs()).mean((1, 2))
+    return -distances.clamp(max=margin).mean()

@@ -12,7 +12,7 @@ from torch import Tensor
 from polyclinic.data.cases import Batch
 from polyclinic.federation.method import Method
 from polyclinic.federation.site import Site
-from polyclinic.losses import Loss, SegmentationLoss, virtual_class_loss
+from polyclinic.losses import Loss, Marginal, SegmentationLoss, virtual_class_loss
 from polyclinic.networks.affinity import ROLES, Projection, Role, add_affinity, affinity
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
@@ -79,13 +79,15 @@ class VirtualClasses(Method):
             real, virtual = cast(VirtualHead, site.net.head).both(maps)
         else:
             real = site.net.head(maps)
-        loss = self._weighted(site.supervised, real, batch.labels)
+        loss = self._weighted(site.supervised)(real, batch.labels) + site.stand_ins(real, batch)
         if virtual is None:
             return loss
         return loss + self.virtual_weight * virtual_class_loss(virtual)
 
-    def _weighted(self, supervised: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+    def _weighted(self, supervised: Loss) -> Loss:
         """The loss on the real classes: its cross entropy weighs more or less, else all of it."""
+        if isinstance(supervised, Marginal):
+            return replace(supervised, loss=self._weighted(supervised.loss))
         if isinstance(supervised, SegmentationLoss):
-            return replace(supervised, entropy_weight=self.real_weight)(logits, labels)
-        return self.real_weight * supervised(logits, labels)
+            return replace(supervised, entropy_weight=self.real_weight)
+        return lambda logits, labels: self.real_weight * supervised(logits, labels)

@@ -21,6 +21,7 @@ class Segmenter(nn.Module):
 
     name: ClassVar[str] = "of your own"
     divisor: int = 1  # of the height and width of all images that it can take
+    side: int = 0  # of the images of the study, where that is known
 
     def __init__(
         self,

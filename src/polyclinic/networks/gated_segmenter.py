@@ -57,7 +57,8 @@ class SiteGate(nn.Module):
         pooled = [maps.mean((2, 3))]
         if self.pooling == "average+max":
             pooled.append(maps.amax((2, 3)))
-        size = (len(codes), len(maps), maps.shape[1])
+        # not len(maps): an exported graph would take it for a fixed number
+        size = (len(codes), maps.shape[0], maps.shape[1])
         embedded = self.embed(codes)[:, None].expand(size)
         branches = [self.weigh(torch.cat((each.expand(size), embedded), 2)) for each in pooled]
         return torch.stack(branches).sum(0).sigmoid()

@@ -1,6 +1,5 @@
 """A network that is told its context by prompts, with a gate at its head and a second decoder."""
 
-import copy
 from typing import Literal
 
 import torch
@@ -11,6 +10,7 @@ from polyclinic.networks.attention import Attention, ChannelWeights, DualAttenti
 from polyclinic.networks.blocks import Norm
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.dropout import Dropout
+from polyclinic.networks.two_branches import Branch, second_branch
 from polyclinic.networks.unet import leaky
 from polyclinic.networks.widening import smallest_maps, widen
 from polyclinic.weak.kind import SPARSITIES
@@ -37,6 +37,19 @@ class Prompts(nn.Module):
         self.register_buffer("place", torch.zeros(sites))
         self.register_buffer("sparsity", torch.zeros(len(SPARSITIES)))
 
+    @property
+    def values(self) -> int:
+        """How many numbers the prompts of a site are."""
+        learned = [each for each in (self.universal, self.sites) if each is not None]
+        return self.size**2 * len(learned) + len(SPARSITIES) * int(self.knows_sparsity)
+
+    def own(self) -> Tensor:
+        """Give the prompts of the site as one vector."""
+        found = [] if self.universal is None else [self.universal.flatten()]
+        if self.sites is not None:
+            found.append(torch.einsum("n,nhw->hw", self.place, self.sites).flatten())
+        return torch.cat([*found, self.sparsity] if self.knows_sparsity else found)
+
     def forward(self, maps: Tensor) -> Tensor:
         """Give the site's prompts (batch × prompts × height × width) in the size of the maps."""
         batch, _, *size = maps.shape
@@ -58,6 +71,7 @@ def _resampled(prompt: Tensor, size: list[int]) -> Tensor:
 
 
 Gate = Literal["residual", "product", "none"]
+PromptForm = Literal["joined", "modulating"]
 
 
 class Fusion(nn.Module):
@@ -82,6 +96,25 @@ class Fusion(nn.Module):
     def forward(self, deepest: Tensor, prompts: Tensor) -> Tensor:
         """Give the map of the context, in the size of the deepest map."""
         return self.attention(self.mixing(torch.cat((deepest, prompts), 1)))
+
+
+class Modulation(nn.Module):
+    """A factor and an offset for each channel before the head, from the prompts; 1 and 0 at first.
+
+    Behind the last norm layer: those before it take away whatever all images of a batch have in
+    common, and all images of a site have its prompts in common.
+    """
+
+    def __init__(self, values: int, channels: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(values, 2 * channels)
+        nn.init.zeros_(self.layer.weight)
+        nn.init.zeros_(self.layer.bias)
+
+    def forward(self, maps: Tensor, prompts: Tensor) -> Tensor:
+        """Give the maps, each channel scaled and shifted."""
+        scale, shift = self.layer(prompts)[None, :, None, None].chunk(2, dim=1)
+        return maps + maps * scale + shift
 
 
 class ContextGate(nn.Module):
@@ -114,24 +147,12 @@ class ContextGate(nn.Module):
         return maps + maps * factors if self.kind == "residual" else maps * factors
 
 
-class Branch(nn.Module):
-    """A decoder with its head."""
-
-    def __init__(self, decoder: nn.Module, head: nn.Module) -> None:
-        super().__init__()
-        self.decoder = decoder
-        self.head = head
-
-    def forward(self, features: list[Tensor]) -> Tensor:
-        """Give logits."""
-        return self.head(self.decoder(features)[-1])
-
-
 class PromptedSegmenter(Segmenter):
     """Another network's encoder, decoder and head, with what is wanted of the rest.
 
     Without prompts (`prompts` is None) there is neither fusion nor gate, and the decoder is the
-    network's own. The second branch starts as a copy of decoder and head.
+    network's own. The second branch starts from weights of its own, or as a copy of decoder and
+    head.
     """
 
     def __init__(
@@ -142,7 +163,8 @@ class PromptedSegmenter(Segmenter):
         attention: Attention,
         channel_weights: ChannelWeights,
         gate: Gate,
-        second: bool,
+        form: PromptForm = "joined",
+        second: Literal["own", "copy"] | None,
     ) -> None:
         super().__init__(**net.pieces())
         self.divisor = net.divisor
@@ -150,6 +172,7 @@ class PromptedSegmenter(Segmenter):
         self.prompts = prompts
         self.fusion: Fusion | None = None
         self.gate: ContextGate | None = None
+        self.modulation: Modulation | None = None
         self.second: Branch | None = None
         features, maps = smallest_maps(net)
         deepest, last = features[-1].shape[1], maps[-1].shape[1]
@@ -159,8 +182,10 @@ class PromptedSegmenter(Segmenter):
             if gate != "none":
                 inputs = deepest + self.fusion.channels
                 self.gate = ContextGate(inputs, max(1, deepest // 2), last, gate)
+            if form == "modulating":
+                self.modulation = Modulation(prompts.values, last)
         if second:
-            self.second = Branch(copy.deepcopy(self.decoder), copy.deepcopy(self.head))
+            self.second = second_branch(self, alike=second == "copy")
 
     def forward(self, images: Tensor) -> Tensor:
         """Give the logits (batch × classes × height × width) of the main decoder."""
@@ -190,4 +215,8 @@ class PromptedSegmenter(Segmenter):
 
     def _last(self, features: list[Tensor]) -> Tensor:
         last = self.decoder(features)[-1]
-        return last if self.gate is None else self.gate(last, features[-1])
+        if self.gate is not None:
+            last = self.gate(last, features[-1])
+        if self.modulation is not None and self.prompts is not None:
+            last = self.modulation(last, self.prompts.own())
+        return last

@@ -22,6 +22,12 @@ def smallest_maps(net: Segmenter) -> tuple[Maps, Maps]:
     return features, maps
 
 
+def deepest_side(net: Segmenter) -> int:
+    """Give the side of the deepest map of the study's images; of the smallest where unknown."""
+    features, _ = smallest_maps(net)
+    return features[-1].shape[-1] * max(1, net.side // net.divisor)
+
+
 def widen(net: Segmenter, extra: int) -> None:
     """Let the decoder take so many more channels in the deepest map, behind those it takes now.
 

@@ -135,6 +135,7 @@ def evaluate(
     scores: list[CaseScore] = []
     worst: dict[str, list[Worst]] = {name: [] for name in models}
     for site in sites:
+        regions = site.regions(task)
         for case in site.cases(task):
             for name, model in models.items():
                 found = model.look(case.image)
@@ -144,7 +145,7 @@ def evaluate(
                 )
                 rows = [
                     row._replace(region=region, metric=metric, value=value)
-                    for region, classes in task.regions.items()
+                    for region, classes in regions.items()
                     for metric, value in all_metrics(
                         union(predicted, classes), union(true, classes), sizes, metrics
                     ).items()

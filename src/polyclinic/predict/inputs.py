@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from polyclinic.data.errors import UnreadableError
-from polyclinic.data.formats.instances import Instance, is_dicom, volumes_of
+from polyclinic.data.formats.instances import Instance, is_dicom
 from polyclinic.data.formats.nifti import SUFFIXES as NIFTI
 from polyclinic.data.formats.nifti import is_nifti
-from polyclinic.data.formats.reading import Stack, files_below, read_instances_of
+from polyclinic.data.formats.reading import Stack, files_below, stacks_of
 from polyclinic.data.formats.volume import Axis, Volume
 from polyclinic.data.readers import SUFFIXES, read_image, with_channels
 
@@ -130,16 +130,8 @@ def _dicom(files: Sequence[Path], root: Path) -> tuple[list[Input], list[tuple[P
     candidates = [file for file in files if is_dicom(file)]
     if not candidates:
         return [], []
-    stacks, left = stacks_in_files(candidates)
+    stacks, left = stacks_of(candidates)
     return [Input(_stem(stack.files[0], root), stack.files, stack) for stack in stacks], left
-
-
-def stacks_in_files(files: Sequence[Path]) -> tuple[list[Stack], list[tuple[Path, str]]]:
-    """The volumes that these DICOM files make, and what belongs to none of them."""
-    instances, left = read_instances_of(files)
-    left += [(each.file, "is a segmentation, no image") for each in instances if each.segmentation]
-    groups = volumes_of([each for each in instances if not each.segmentation])
-    return [Stack(tuple(each.file for each in group), group) for group in groups], left
 
 
 def _stem(file: Path, root: Path) -> str:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import read_content
+from polyclinic.data.coding import coding_of
 from polyclinic.data.errors import DataError
 from polyclinic.data.folder import SiteFolder, read_site
 from polyclinic.data.preparing import View
 from polyclinic.data.readers import Array
 from polyclinic.data.tasks import Task
-from polyclinic.masks import Mask
+from polyclinic.masks import Mask, known_regions
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,15 @@ class LabelledSite:
         """What the site is called."""
         return self.folder.name
 
+    def regions(self, task: Task) -> dict[str, tuple[int, ...]]:
+        """The regions that the site's masks show."""
+        return known_regions(task.regions, coding_of(self.folder.toml, task)[0].masks.groups)
+
     def cases(self, task: Task) -> Iterator[LabelledCase]:
         """The cases, read one at a time; a DataError names a file that cannot be used."""
+        coding, _ = coding_of(self.folder.toml, task)
         for files in self.chosen:
-            content = read_content(files, task, ())
+            content = read_content(files, task, (), coding)
             if content.mistakes or content.image is None or content.mask is None:
                 file, text = (content.mistakes or [(files.image, "has no mask")])[0]
                 place = file.relative_to(self.folder.folder)
@@ -61,6 +67,7 @@ def labelled_site(folder: Path, task: Task, split: str | None = None) -> Labelle
         mistakes.append(
             f"site {site.name}: is for the task {site.toml.task}, the model for {task.name}"
         )
+    mistakes += [f"site {site.name}, site.toml: {text}" for text in coding_of(site.toml, task)[1]]
     if mistakes:
         raise DataError(mistakes)
     given = any(case.split for case in site.cases)

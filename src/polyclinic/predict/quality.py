@@ -131,7 +131,7 @@ def _reasons(name: str, shares: Mapping[str, float], facts: QualityFacts) -> Ite
         ratio = math.log((share + LEAST_SHARE) / (usual + LEAST_SHARE))
         if abs(ratio) > facts.limits[SIZE].limit:
             kind = "unusually large" if ratio > 0 else "unusually small" if share else "empty"
-            yield f"{region} is {kind}: {share:.1%} of the image, usually {usual:.1%}"
+            yield f"{region} is {kind}: {share:.2%} of the image, usually {usual:.2%}"
 
 
 _WORDS = {

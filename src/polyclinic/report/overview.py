@@ -88,6 +88,19 @@ def choice_sentence(comparison: Comparison) -> str:
     return f"{how}, once, on the test cases. Test cases never choose a model."
 
 
+def partial_sentence(comparison: Comparison) -> str:
+    """Which sites do not annotate all classes, and what that means for scores; else nothing."""
+    partly = [site.name for site in comparison.about_sites if site.annotates]
+    if not partly:
+        return ""
+    verb = "does" if len(partly) == 1 else "do"
+    return (
+        f"{enumeration(partly)} {verb} not annotate all classes: training treats what is not told "
+        "apart there as one class, and scores count only regions that its masks show, so averages "
+        "are over fewer sites for some regions."
+    )
+
+
 def empty_masks(runs: Iterable[Run]) -> tuple[int, int] | None:
     """How many scores were decided by one mask being empty, of how many; None if unknowable.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report import words
 from polyclinic.report.costs import method_costs
+from polyclinic.report.diagnostics import diagnosed
 from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_terminal
 from polyclinic.report.figures.curves import (
     loss_figure,
@@ -22,13 +23,14 @@ from polyclinic.report.overview import (
     choice_sentence,
     facts,
     method_lines,
+    partial_sentence,
     same_settings,
     warnings,
     winners,
 )
 from polyclinic.report.pictures import attention_maps, picture_width, site_examples
 from polyclinic.report.reading import Comparison, read_runs
-from polyclinic.report.score_tables import Table, comparison_table
+from polyclinic.report.score_tables import Table, comparison_table, ranked
 from polyclinic.report.words import data_uri
 from polyclinic.runs import CONTOUR_COLOURS, slug, write_atomic
 
@@ -89,11 +91,14 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
         "winners": winners(tables),
         "method_lines": method_lines(comparison),
         "choice": choice_sentence(comparison),
+        "partial": partial_sentence(comparison),
+        "ranking": ranked(comparison, tables[0].measure.name) if tables else [],
         "tables": [(table, _downloads(table)) for table in tables],
         "validation": validation_figure(comparison),
         "losses": loss_figure(comparison),
         "site_curves": site_figure(comparison),
         "relations": relations(comparison),
+        "diagnosed": list(diagnosed(comparison)),
         "embeddings": embedding_figures(comparison),
         "attention": attention_maps(comparison),
         "distributions": _distributions(comparison),

@@ -3,6 +3,7 @@
 import io
 import math
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from polyclinic.report.reading import Comparison, MethodRuns, Run
@@ -29,6 +30,11 @@ class SiteExamples:
     site: str
     titles: tuple[str, ...]
     rows: tuple[tuple[Rank, tuple[Example | None, ...]], ...]
+
+    @property
+    def unscored(self) -> bool:
+        """Whether these cases had no mask to rank them by."""
+        return any(rank == "unscored" for rank, _ in self.rows)
 
 
 @dataclass(frozen=True)
@@ -104,17 +110,23 @@ def _has_pictures(method: MethodRuns, sites: tuple[str, ...]) -> bool:
 def _rows(
     comparison: Comparison, methods: list[MethodRuns], site: str
 ) -> tuple[tuple[Rank, tuple[Example | None, ...]], ...]:
-    return tuple(
-        (rank, tuple(_example(comparison, method.finished[0], site, rank) for method in methods))
-        for rank in RANKS
-    )
+    drawn = [(method.finished[0], method.finished[0].folder.pictures(site)) for method in methods]
+    rows = []
+    for rank in RANKS:
+        ranked = [[each for each in pictures if each.rank == rank] for _, pictures in drawn]
+        # One of each rank, but several where there was nothing to rank by.
+        for pictures in zip_longest(*ranked):
+            examples = (
+                _example(comparison, run, picture)
+                for (run, _), picture in zip(drawn, pictures, strict=True)
+            )
+            rows.append((rank, tuple(examples)))
+    return tuple(rows)
 
 
-def _example(comparison: Comparison, run: Run, site: str, rank: Rank) -> Example | None:
-    pictures = [picture for picture in run.folder.pictures(site) if picture.rank == rank]
-    if not pictures:
+def _example(comparison: Comparison, run: Run, picture: Picture | None) -> Example | None:
+    if picture is None:
         return None
-    picture = pictures[0]
     return Example(picture.case, _caption(comparison, run, picture), embedded_picture(picture.path))
 
 
@@ -127,5 +139,7 @@ def _caption(comparison: Comparison, run: Run, picture: Picture) -> str:
         run.tested.get((how.name, region, picture.site), {}).get(picture.case)
         for region in comparison.regions
     ]
-    known = [how.text(value) for value in values if value is not None]
-    return f"{how.title} {' / '.join(known)}" if known else ""
+    if all(value is None for value in values):
+        return ""
+    texts = ("–" if value is None else how.text(value) for value in values)
+    return f"{how.title} {' / '.join(texts)}"

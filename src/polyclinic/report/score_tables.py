@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from polyclinic.evaluation.ranking import Ranked, ranking
 from polyclinic.evaluation.statistics import OVERALL, Spread, Summary, across_seeds
 from polyclinic.report.measures import Measure
 from polyclinic.report.reading import Comparison, MethodRuns
@@ -75,6 +76,32 @@ def comparison_table(
     ]
     how = comparison.measure(metric)
     return Table(how, columns, _marked(rows, columns, how), over_seeds)
+
+
+def ranked(comparison: Comparison, metric: str) -> list[Ranked]:
+    """The methods from best to worst by a metric; none where nobody knows which way is better."""
+    better = comparison.measure(metric).better
+    methods = [method for method in comparison.methods if method.finished]
+    if better is None or len(methods) < 2:
+        return []
+    values = {method.title: _by_case(method, metric, comparison) for method in methods}
+    return ranking(values, higher=better == "higher")
+
+
+def _by_case(
+    method: MethodRuns, metric: str, comparison: Comparison
+) -> dict[str, dict[str, float]]:
+    """Site → case → mean over regions and seeds."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for run in method.finished:
+        for site in comparison.sites:
+            for region in comparison.regions:
+                for case, value in run.tested.get((metric, region, site), {}).items():
+                    found.setdefault(site, {}).setdefault(case, []).append(value)
+    return {
+        site: {case: sum(values) / len(values) for case, values in cases.items()}
+        for site, cases in found.items()
+    }
 
 
 def missing_seeds(method: MethodRuns) -> str:

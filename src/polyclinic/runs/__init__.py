@@ -5,6 +5,7 @@ from polyclinic.runs.files import RunError, clear_errors, replacing, write_atomi
 from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, RunFolder
 from polyclinic.runs.names import SPLITS, find_runs, run_path, slug
 from polyclinic.runs.records import (
+    DIAGNOSED,
     About,
     AboutMetric,
     AboutTask,
@@ -21,6 +22,7 @@ from polyclinic.runs.records import (
 
 __all__ = [
     "CONTOUR_COLOURS",
+    "DIAGNOSED",
     "RANKS",
     "SPLITS",
     "About",

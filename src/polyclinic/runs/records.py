@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Pla
 from polyclinic.runs.files import plain
 
 Split = Literal["val", "test"]
-Rank = Literal["best", "median", "worst"]
+Rank = Literal["best", "median", "worst", "unscored"]
 
 # JSON has no word for "not a number": it is written as null.
 Number = Annotated[
@@ -43,6 +43,7 @@ class SiteInfo:
     train: int
     val: int = 0
     test: int = 0
+    annotates: str = ""  # what its masks tell apart, in words, where that is not all of the task
 
 
 class AboutMetric(_Record):
@@ -92,6 +93,9 @@ class RoundLine(_Record):
     numbers: dict[str, Number] = {}
     parts: dict[str, int] = {}
     missed: Annotated[str, AfterValidator(plain)] = ""
+
+
+DIAGNOSED = "diagnostics"  # the name of tables with numbers about a method's parts
 
 
 class RoundTable(_Record):

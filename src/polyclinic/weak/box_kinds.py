@@ -21,7 +21,8 @@ def box_kind(
     def draw(mask: Mask, rng: np.random.Generator, style: Style) -> Mask:
         return convert(find_boxes(mask, style, turned=turned), mask.shape, rng, style)
 
-    return Kind(draw, summary, "3 clicks" if turned else "2 clicks", sparsity, convert)
+    core = 1.0 if convert is filled else THIRD if convert is as_blocks else None
+    return Kind(draw, summary, "3 clicks" if turned else "2 clicks", sparsity, convert, core)
 
 
 def filled(boxes: Sequence[Box], shape: Shape, _: np.random.Generator, __: Style) -> Mask:

@@ -53,17 +53,26 @@ class Box:
         down, right = self._turned(np.array(row - self.row), np.array(column - self.column))
         return bool(down <= self.height / 2 and right <= self.width / 2)
 
+    def places(self, shape: Shape) -> tuple[Plane, Plane]:
+        """Where each pixel is from the middle (H×W), along the box's height and its width."""
+        rows, columns = np.indices(shape, dtype=np.float64)
+        return self._along(rows - self.row, columns - self.column)
+
     def _offsets(self, shape: Shape) -> tuple[Plane, Plane]:
         """How far each pixel is from the middle, along the box's height and its width."""
         rows, columns = np.ogrid[: shape[0], : shape[1]]
         return self._turned(rows - self.row, columns - self.column)
 
     def _turned(self, down: Plane, right: Plane) -> tuple[Plane, Plane]:
+        along = self._along(down, right)
+        return np.abs(along[0]), np.abs(along[1])
+
+    def _along(self, down: Plane, right: Plane) -> tuple[Plane, Plane]:
         turn = np.radians(self.angle)
         if not turn:
-            return np.abs(down), np.abs(right)
+            return down, right
         sine, cosine = np.sin(turn), np.cos(turn)
-        return np.abs(cosine * down - sine * right), np.abs(sine * down + cosine * right)
+        return cosine * down - sine * right, sine * down + cosine * right
 
 
 def find_boxes(mask: Mask, style: Style, *, turned: bool = False) -> list[Box]:
@@ -71,7 +80,7 @@ def find_boxes(mask: Mask, style: Style, *, turned: bool = False) -> list[Box]:
 
     Turned ones have the smallest area of all boxes that hold the object's pixels.
     """
-    around = _turned_box if turned else _upright_box
+    around = turned_box if turned else _upright_box
     boxes = [
         around(number, window, part)
         for number in foreground(mask)
@@ -92,8 +101,8 @@ def _upright_box(number: int, window: Window, _: Region) -> Box:
     )
 
 
-def _turned_box(number: int, window: Window, part: Region) -> Box:
-    """One side of the smallest box lies along a side of the convex hull."""
+def turned_box(number: int, window: Window, part: Region) -> Box:
+    """The smallest box that holds a part; one of its sides lies along one of the convex hull."""
     hull = _hull(part) + np.array([axis.start for axis in window])
     edges = np.roll(hull, -1, axis=0) - hull
     turns = np.arctan2(edges[:, 0], edges[:, 1])

@@ -27,3 +27,4 @@ class Kind:
     cost: str  # an annotator's work for one object and its background
     sparsity: Sparsity = "medium"
     convert: Convert | None = None  # how to make it from boxes, where boxes are enough
+    core: float | None = None  # the share of a box's sides labelled as object, where it is known

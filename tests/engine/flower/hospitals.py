@@ -29,7 +29,12 @@ TASK = "octa"
 SIDE = 32
 LARGER = {"feddp": ("task.resolution=64",)}  # at 32 attention has one place, queries no effect
 WEAK = dict.fromkeys(("fedicra", "fedlppa"), ("point", "scribble", "block", "mask"))  # of sites
-EVERY_TERM = {"fedlppa": ("method.crf=0.1",)}  # one that is off by default
+WEAK["fedprox"] = ("box-block", "scribble", "block")
+TERMS = {"crf": 0.1, "tree": 0.1, "box_tightness": 0.1, "pseudo_labels": 0.5}
+EVERY_TERM = {  # those that are off by default
+    "fedlppa": ("method.weak.crf=0.1",),
+    "fedprox": tuple(f"training.weak.{name}={weight}" for name, weight in TERMS.items()),
+}
 SETTINGS = (NEEDS, LARGER, EVERY_TERM)
 
 
@@ -60,6 +65,7 @@ class Hospitals:
         tables: Tables = TABLES,
         network: str = SmallUNet.name,
         train: Sequence[int] | None = None,
+        task: str = TASK,
     ) -> None:
         """With `train` the sites have only so many training cases.
 
@@ -68,10 +74,11 @@ class Hospitals:
         self.folder = folder
         self.tables = tables
         self.network = network
-        self.names = [site.name for site in federation(TASK)[:sites]]
+        self.task = task
+        self.names = [site.name for site in federation(task)[:sites]]
         self._numbers = count()
         for name in self.names:
-            write_drawn_site(folder / "data" / name, TASK, name, resolution=SIDE, size=0.2)
+            write_drawn_site(folder / "data" / name, task, name, resolution=SIDE, size=0.2)
         for name, cases in zip(self.names, train or (), strict=False):
             leave_training_cases(folder / "data" / name, cases)
 
@@ -80,7 +87,7 @@ class Hospitals:
         file = self.folder / f"study-{number}.toml"
         sites = "".join(f'[[site]]\nname = "{name}"\n' for name in self.names)
         file.write_text(
-            f'name = "study {number}"\ntask = "{TASK}"\n[data]\nsource = "data"\n'
+            f'name = "study {number}"\ntask = "{self.task}"\n[data]\nsource = "data"\n'
             f'[network]\nname = "{self.network}"\nwidth = 2\n[method]\nname = "{method}"\n'
             + (f"then = [{then}]\n" if then else "")
             + sites

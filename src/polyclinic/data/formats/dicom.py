@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from polyclinic.data.errors import UnreadableError
-from polyclinic.data.formats.instances import FrameGroups, Instance, Place, in_words, read_instance
+from polyclinic.data.formats.instances import FrameGroups, Instance, Place, in_words
 from polyclinic.data.formats.limits import MAX_VOXELS, check_size
 from polyclinic.data.formats.needed import needed
 from polyclinic.data.formats.volume import LPS, Array, Axis, Volume, turned_volume
@@ -15,21 +15,14 @@ from polyclinic.data.formats.volume import LPS, Array, Axis, Volume, turned_volu
 GAP, SAME = 0.01, 1e-3  # share of a slice's distance, and of a direction, that may be rounding
 
 
-def read_dicom(
-    files: Sequence[Path], axis: Axis = "acquired", *, stored_window: bool = False
+def read_instances(
+    instances: Sequence[Instance], axis: Axis = "acquired", stored_window: bool = False
 ) -> Volume:
-    """The volume that these files are; slices are in the order in which they lie.
+    """The volume of files whose headers were read already, slices in the order in which they lie.
 
     Values are rescaled as the files say and, with `stored_window`, seen through their own window;
     of MONOCHROME1 bright and dark are exchanged. A single image is seen as it is.
     """
-    return read_instances([read_instance(file) for file in files], axis, stored_window)
-
-
-def read_instances(
-    instances: Sequence[Instance], axis: Axis = "acquired", stored_window: bool = False
-) -> Volume:
-    """The volume of files whose headers were read already."""
     first = instances[0]
     frames = sum(len(each.places) for each in instances)
     check_size((frames, first.rows, first.columns), MAX_VOXELS)

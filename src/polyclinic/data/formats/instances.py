@@ -1,7 +1,7 @@
 """What the headers of DICOM files say, and which files make a volume together."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -196,11 +196,6 @@ def _references(header: Any) -> tuple[str, ...]:
             for source in series.get("ReferencedInstanceSequence") or ():
                 named[str(source.ReferencedSOPInstanceUID)] = None
     return tuple(named)
-
-
-def by_uid(volumes: Iterable[Sequence[Instance]]) -> Mapping[str, tuple[Instance, ...]]:
-    """The volume in which a SOP instance is, by its UID."""
-    return {each.uid: tuple(volume) for volume in volumes for each in volume}
 
 
 def in_words(error: Exception) -> str:

@@ -34,12 +34,11 @@ def is_volume(path: Path) -> bool:
     return is_nifti(path) or is_dicom(path)
 
 
-def stacks_in(path: Path) -> tuple[list[Stack], list[Left]]:
-    """The volumes of a file, or of all files below a folder, and what belongs to none of them.
+def stacks_of(files: Sequence[Path]) -> tuple[list[Stack], list[Left]]:
+    """The volumes that files make, and what belongs to none of them.
 
     Segmentations are left out: they say what images show.
     """
-    files = files_below(path) if path.is_dir() else [path]
     stacks = [Stack((file,)) for file in files if is_nifti(file)]
     instances, left = read_instances_of([file for file in files if not is_nifti(file)])
     left += [(each.file, "is a segmentation, no image") for each in instances if each.segmentation]

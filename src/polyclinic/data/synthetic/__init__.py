@@ -43,7 +43,13 @@ class DrawnSite:
 def federation(task: str) -> tuple[SyntheticSite, ...]:
     """The sites of the task's synthetic federation."""
     if task not in FEDERATIONS:
-        refuse([f'no synthetic federation for "{task}"; there is {_choice(task, FEDERATIONS)}'])
+        there = _choice(task, FEDERATIONS)
+        refuse(
+            [
+                f'no synthetic federation for "{task}"; there is {there}. '
+                "For any other task data.source must be a folder of sites"
+            ]
+        )
     return FEDERATIONS[task]
 
 

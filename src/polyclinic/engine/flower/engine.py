@@ -73,7 +73,12 @@ class FlowerEngine:
 
 
 def site_names(study: Study) -> list[str]:
-    """The sites that take part, by the names that their own files must give them."""
+    """The sites that take part, by the names that their own files must give them.
+
+    Nobody here knows of others than those that the study names.
+    """
+    if study.data.only:
+        return list(study.data.only)
     if study.site:
         return [site.name for site in study.site]
     if study.data.folder is None:
@@ -134,7 +139,8 @@ def greet(run: Run, transport: Transport) -> list[SiteInfo]:
         lines = [f"  {name}: {reason}" for name, reason in refusals.items()]
         raise RunError("\n".join(["the study cannot begin, because of these sites:", *lines]))
     if not away:
-        refuse_no_validation(run.study, sum(each.scorable for each in present.values()))
+        scorable = sum(each.scorable for each in present.values())
+        refuse_no_validation(run.study, scorable, sum(each.about.val for each in present.values()))
     found = {name: response.about for name, response in present.items()} | away
     return [replace(found[name], index=index) for index, name in enumerate(names)]
 

@@ -7,18 +7,26 @@ from collections.abc import Iterable
 import torch
 
 from polyclinic.config import to_toml
+from polyclinic.engine.models import keep_model
 from polyclinic.engine.run import Run
 from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.states import SiteState
 from polyclinic.engine.study import about
 from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.runs import Finished, Score
 
 
 def keep_results(
-    run: Run, runner: SiteRunner, site: str, number: int, rows: Iterable[ScoreRow]
+    run: Run,
+    runner: SiteRunner,
+    site: str,
+    state: SiteState,
+    number: int,
+    rows: Iterable[ScoreRow],
 ) -> None:
-    """Write the settings, what was run, the site's test scores and the end of the run."""
+    """Write the site's model and test scores, the settings, what was run and the run's end."""
     folder = run.folder
+    keep_model(folder, site, run.choice.title, state, runner.assignment)
     folder.write_atomic("study.toml", to_toml(run.study))
     folder.write_about(about(run, runner, torch.get_num_threads()))
     folder.forget_after(number)

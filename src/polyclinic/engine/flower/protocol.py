@@ -33,6 +33,8 @@ MOST = 10**9  # of anything that a site counts: cases, images, steps, seconds
 Count = Annotated[int, Field(ge=0, le=MOST)]
 Seconds = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+NoteName = Annotated[str, StringConstraints(pattern=r"\A[A-Za-z0-9 .-]{1,40}\z")]
+MOST_NOTES = 40
 CaseNumber = Annotated[str, StringConstraints(pattern=r"\A(val|test) [0-9]{1,9}\z")]
 Shape = tuple[str, tuple[int, ...]]  # type and size
 
@@ -100,11 +102,12 @@ class StageResponse(_Content):
 
 
 class ScoreResponse(_Content):
-    """The scores of a site's model: case, region, metric and value."""
+    """The scores of a site's model: case, region, metric and value; notes on a method's parts."""
 
     number: int
     split: Split
     rows: tuple[tuple[CaseNumber, str, str, Finite], ...]
+    notes: Annotated[dict[NoteName, Finite], Field(max_length=MOST_NOTES)] = {}
 
 
 Response = TypeVar("Response", GreetingResponse, StageResponse, ScoreResponse)
@@ -145,7 +148,8 @@ def check_about(site: str, about: SiteInfo) -> None:
     if about.name != site:
         raise PayloadError(plain(f"its data are those of a site called {about.name!r}"))
     counts = (about.train, about.val, about.test)
-    if not all(0 <= count <= MOST for count in counts) or not about.kind.isprintable():
+    words = (about.kind, about.annotates)
+    if not all(0 <= count <= MOST for count in counts) or not all(map(str.isprintable, words)):
         raise PayloadError("it does not say how many cases of which kind it has")
 
 

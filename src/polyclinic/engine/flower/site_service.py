@@ -10,7 +10,7 @@ from typing import Any
 
 from polyclinic.config import SiteSettings, Study, Tables, load_study
 from polyclinic.config.node_file import NodeFile
-from polyclinic.data.cases import SiteData, with_masks
+from polyclinic.data.cases import SiteData
 from polyclinic.data.load import load_federation
 from polyclinic.engine.devices import device_of, threads_of
 from polyclinic.engine.flower.carrier import PayloadError
@@ -30,7 +30,6 @@ from polyclinic.engine.flower.protocol import (
 )
 from polyclinic.engine.flower.scrubbing import scrubbed
 from polyclinic.engine.flower.wire import Payload, pack, unpack
-from polyclinic.engine.models import keep_model
 from polyclinic.engine.pictures import draw_pictures
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Run, assignment_of, site_info
@@ -50,23 +49,16 @@ class StateMismatch(ValueError):
 
 @dataclass(frozen=True)
 class SiteRun:
-    """A run as this site sees it: settings, folder, data, and the network to work with."""
+    """A run as this site sees it, its data, and the network to work with."""
 
-    study: Study
-    folder: RunFolder
+    run: Run
     data: SiteData
     runner: SiteRunner
 
     @property
-    def run(self) -> Run:
-        """The run itself."""
-        (choice,), (seed,) = self.study.method, self.study.seeds
-        return Run(choice, seed, self.folder, self.study)
-
-    @property
     def states(self) -> StateFolder:
         """Where this site's states of the run lie."""
-        return StateFolder(self.folder.path / "states")
+        return StateFolder(self.run.folder.path / "states")
 
 
 class SiteService:
@@ -114,14 +106,14 @@ class SiteService:
 
     def _greet(self, request: GreetingRequest) -> Payload:
         data = self._data(request.study)
-        about = site_info(data)
+        about = site_info(data, self._study(request.study).task.built)
         run = self._open(request.study, (about,))
-        self._check(run.study, len(data.train), run.runner)
+        self._check(run.run.study, len(data.train), run.runner)
         response = GreetingResponse(
             about=about,
-            scorable=len(with_masks(data.val)),
+            scorable=len(data.scorable("val", run.run.study.task.built.regions)),
             version=version("polyclinic"),
-            packages=run.study.packages,
+            packages=run.run.study.packages,
         )
         return self._sent(_responding(response), request, {"stage": "greeting"})
 
@@ -150,19 +142,19 @@ class SiteService:
         run, info = self._run(request)
         state = self._state(run, request)
         scoring = Scoring(request.number, request.split, request.metrics)
-        rows, cases, predicted = run.runner.score(info, run.data, scoring, message, state)
+        rows, cases, predicted, notes = run.runner.score(info, run.data, scoring, message, state)
         if request.split == "test" and state is not None:
-            title = run.study.method[0].title
-            keep_model(run.folder, info.name, title, state, run.runner.assignment)
-            keep_results(run.run, run.runner, info.name, request.number, rows)
-            if run.study.evaluation.pictures:
+            keep_results(run.run, run.runner, info.name, state, request.number, rows)
+            if run.run.study.evaluation.pictures:
                 task = run.runner.assignment.task
-                draw_pictures(run.folder, info.name, task, cases, predicted, rows)
+                draw_pictures(run.run.folder, info.name, task, cases, predicted, rows)
         # A case's name may be a patient's number, so only its place among the cases leaves.
         aliases = {name: f"{request.split} {place}" for place, name in enumerate(cases.names, 1)}
         leaving = tuple((aliases[row.case], row.region, row.metric, row.value) for row in rows)
-        response = ScoreResponse(number=request.number, split=request.split, rows=leaving)
-        facts = {"round": request.number, "stage": f"score {request.split}"}
+        response = ScoreResponse(
+            number=request.number, split=request.split, rows=leaving, notes=notes
+        )
+        facts = {"round": request.number, "stage": f"score {request.split}", "notes": notes}
         return self._sent(_responding(response), request, facts)
 
     def _sent(self, payload: Payload, request: Request, facts: Mapping[str, Any]) -> Payload:
@@ -185,7 +177,7 @@ class SiteService:
                 f"the server takes site {self.site.name} for another one than it is: it has "
                 f"{images} training cases with labels of the kind {kind}"
             )
-        self._check(run.study, images, run.runner)
+        self._check(run.run.study, images, run.runner)
         return run, info
 
     def _check(self, study: Study, cases: int, runner: SiteRunner) -> None:
@@ -218,7 +210,7 @@ class SiteService:
         path = run_path(self.site.state / "runs", study.name, choice.title, seed)
         run = Run(choice, seed, RunFolder(path), study)
         runner = SiteRunner(assignment_of(run, sites), self.device)
-        return SiteRun(study, run.folder, self._data(text), runner)
+        return SiteRun(run, self._data(text), runner)
 
     def _read_study(self, text: str) -> Study:
         """The settings of a run, which a reader at the site finds in its state folder too."""

@@ -192,7 +192,7 @@ class FlowerSites:
                 raise PayloadError("it has scores of regions or metrics that nobody asked for")
         except PayloadError as error:
             return replace(Scored.of(scoring, site, ()), missed=str(error))
-        return Scored.of(scoring, site, scores.rows)
+        return Scored.of(scoring, site, scores.rows, scores.notes)
 
 
 def _missed(number: int, stage: str, site: str, reason: str) -> Reply:

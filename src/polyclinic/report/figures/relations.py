@@ -17,7 +17,7 @@ from polyclinic.report.figures.style import (
     to_data_uri,
 )
 from polyclinic.report.reading import Comparison, Run
-from polyclinic.runs import RoundTable
+from polyclinic.runs import DIAGNOSED, RoundTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def relations(comparison: Comparison) -> list[Relation]:
 
 
 def _by_name(run: Run) -> Iterator[tuple[str, list[RoundTable]]]:
-    for name in dict.fromkeys(table.name for table in run.tables):
+    for name in dict.fromkeys(table.name for table in run.tables if table.name != DIAGNOSED):
         last = next(table for table in reversed(run.tables) if table.name == name)
         # Sites may change between versions of a study, never within one picture.
         same = (last.rows, last.columns)

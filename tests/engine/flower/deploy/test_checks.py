@@ -232,6 +232,18 @@ def test_data_of_another_task_are_told(folder):
     assert "is for the task polyp, not fundus" in wrong(folder)["data"]
 
 
+def test_a_task_that_nobody_names_is_asked_for_in_site_toml(folder, coordinator):
+    assert "data" not in wrong(folder)  # the server's study tells it
+    changed(folder, f"127.0.0.1:{coordinator.port}", "127.0.0.1:1")
+    for text in ("", 'task = "fundsu"'):
+        (folder / "data" / "site.toml").write_text(text)
+        line = wrong(folder)["data"]
+        assert f'task = "fundus" into {folder / "data" / "site.toml"}' in line
+        assert "node.toml" not in line
+    (folder / "data" / "site.toml").write_text('task = "fundus"')
+    assert "data" not in wrong(folder)
+
+
 def test_a_study_that_asks_for_more_than_is_allowed_is_told(folder, coordinator):
     changed(folder, "iterations = 1000", "iterations = 19")
     changed(folder, 'methods = ["fedavg", "fedbn"]', 'methods = ["fedb*"]')

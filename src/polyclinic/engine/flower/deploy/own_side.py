@@ -12,7 +12,7 @@ from pathlib import Path
 from cryptography import x509
 
 from polyclinic.config.node_file import NodeFile
-from polyclinic.data.check import SiteSummary, check_folder
+from polyclinic.data.check import NoTaskError, SiteSummary, check_folder
 from polyclinic.data.errors import DataError, Findings, listed
 from polyclinic.data.folder import read_site
 from polyclinic.data.labels import check_labels
@@ -110,6 +110,10 @@ def check_data(site: NodeFile, task: Task | None, tasks: Mapping[str, Task]) -> 
     """The data folder, by the same checks as `polyclinic data check`."""
     try:
         summary = check_folder(site.data, task, tasks)
+    except NoTaskError as error:
+        line = f'write a line such as task = "fundus" into {site.data / "site.toml"}'
+        advice = f"{line}, or try again when the server is reached, which knows the task"
+        return Finding("data", "; ".join(error.mistakes), advice)
     except DataError as error:
         advice = f"correct `data` in node.toml; try: polyclinic data check {site.data}"
         return Finding("data", "; ".join(error.mistakes), advice)

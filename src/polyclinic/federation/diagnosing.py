@@ -1,0 +1,88 @@
+"""What a site's model shows of the parts it is made of, without changing anything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from polyclinic.data.batches import in_order
+from polyclinic.data.cases import Batch, Cases
+from polyclinic.federation.site import Site
+from polyclinic.losses import mixed_label, tree_filtered
+from polyclinic.masks import UNLABELLED
+from polyclinic.networks.contract import likeliest
+from polyclinic.networks.two_branches import SECOND, branches
+
+if TYPE_CHECKING:
+    from polyclinic.federation.method import Method
+
+MOST = 12  # cases that are looked at
+
+
+@torch.no_grad()
+def diagnose(
+    method: Method, site: Site, cases: Cases, predicted: NDArray[np.uint8]
+) -> dict[str, float]:
+    """Numbers by the names of `DIAGNOSTICS`, of the model in use on the first of some cases.
+
+    `predicted` are the classes that it gave all of them.
+    """
+    notes = _areas(predicted, cases.masks.numpy())
+    few = cases.select(range(min(MOST, len(cases))))
+    seen = replace(few, labels=few.masks)
+    site.net.eval()
+    for batch in in_order(seen, batch=MOST, device=site.device):
+        with method.in_use(site):
+            notes |= _stand_ins(method, site, batch) | method.diagnose(site, batch)
+    return {name: value for name, value in notes.items() if np.isfinite(value)}
+
+
+def changed_pixels(one: Tensor, other: Tensor) -> float:
+    """The share of pixels whose likeliest class differs between two scores (B×K×H×W)."""
+    return float((likeliest(one) != likeliest(other)).float().mean())
+
+
+def _areas(predicted: NDArray[np.uint8], masks: NDArray[np.uint8]) -> dict[str, float]:
+    known = masks != UNLABELLED
+    true = ((masks > 0) & known).sum()
+    return {"area": float(((predicted > 0) & known).sum() / true)} if true else {}
+
+
+def _stand_ins(method: Method, site: Site, batch: Batch) -> dict[str, float]:
+    """What became of predictions where something stands in for labels."""
+    weak, notes = site.training.weak, {}
+    if site.info.kind == "mask":
+        return {}
+    if weak.tree:
+        probabilities = method.predict(site, batch.images)
+        filtered = tree_filtered(weak, probabilities, [batch.images])
+        notes["tree keeps"] = _kept(likeliest(filtered), likeliest(probabilities))
+    if weak.pseudo_labels and getattr(site.net, SECOND, None) is not None:
+        first, second = (logits.softmax(1) for logits in branches(site.net, batch.images))
+        share = (weak.least_share + 1) / 2
+        label = mixed_label(first, second, share, share)
+        notes["decoders differ"] = changed_pixels(first, second)
+        notes["pseudo label keeps"] = _kept(label, likeliest(first))
+        notes |= _agreement(label, batch.labels)
+    return notes
+
+
+def _kept(label: Tensor, predicted: Tensor) -> float:
+    """The foreground of a label over that predicted; not a number where nothing is predicted."""
+    whole = (predicted > 0).sum()
+    return float((label > 0).sum() / whole) if whole else float("nan")
+
+
+def _agreement(label: Tensor, masks: Tensor) -> dict[str, float]:
+    known = masks != UNLABELLED
+    found, true = (label > 0) & known, (masks > 0) & known
+    both = (found.sum() + true.sum()).clamp(min=1)
+    share = {"pseudo label share": float((label > 0).float().mean())}
+    return share | (
+        {"pseudo label Dice": float(2 * (found & true).sum() / both)} if known.any() else {}
+    )
