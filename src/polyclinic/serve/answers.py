@@ -89,7 +89,7 @@ def _mask(model: Model, content: bytes, _: Wish) -> Answer:
 
 def _overlay(model: Model, content: bytes, _: Wish) -> Answer:
     """The image with its mask drawn on it; of a volume the slice that shows most."""
-    with case_in(content, model.facts) as (_, scan):
+    with case_in(content, model.facts) as (__, scan):
         masks = _masks(model, scan)
         picture = _drawn(model, scan, masks, most_shown(masks))
         return Answer(_png(picture), TYPES[".png"], "overlay.png")
