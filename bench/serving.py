@@ -86,11 +86,13 @@ def served(file: Path) -> Iterator[int]:
     command = [sys.executable, "-m", "polyclinic", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        found = re.search(r":(\d+) ", process.stderr.readline())
-        assert found is not None, "the server did not start"
-        yield int(found[1])
-        process.terminate()
-        process.stderr.read()
+        try:
+            found = re.search(r":(\d+) ", process.stderr.readline())
+            assert found is not None, "the server did not start"
+            yield int(found[1])
+        finally:
+            process.terminate()
+            process.stderr.read()
 
 
 def asked(link: HTTPConnection, form: str, content: bytes) -> bytes:

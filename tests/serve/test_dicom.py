@@ -9,7 +9,7 @@ from pydicom import dcmread
 from pydicom.uid import MRImageStorage, SegmentationStorage
 from pynetdicom import AE, evt
 
-from polyclinic.data.formats.reading import stacks_in
+from polyclinic.data.formats.reading import stacks_of
 from polyclinic.data.formats.segmentation import read_segmentation
 from polyclinic.predict import load
 from polyclinic.serve.dicom_node import Listening, Node, dicom_node, node_called
@@ -81,7 +81,7 @@ def test_a_series_is_answered_with_a_segmentation_of_it(model, tmp_path):
     assert found.SOPClassUID == SegmentationStorage
     assert found.StudyInstanceUID == source.StudyInstanceUID
     assert found.PatientID == source.PatientID
-    (stack,), _ = stacks_in(tmp_path / "scan")
+    (stack,), _ = stacks_of(files)
     volume = stack.read()
     masks = read_segmentation(tmp_path / "mask.dcm", volume, stack.instances)
     expected = np.stack([model.classes(image) for image in volume.voxels])

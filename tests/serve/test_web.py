@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import polyclinic
 from polyclinic.cli import app
-from polyclinic.data.formats.reading import stacks_in
+from polyclinic.data.formats.reading import stacks_of
 from polyclinic.data.formats.segmentation import read_segmentation
 from polyclinic.predict import load
 from polyclinic.serve.guard import check_token, is_loopback
@@ -126,7 +126,7 @@ def test_dicom_comes_back_as_a_segmentation(client, tmp_path):
     assert answer.headers["content-type"] == "application/dicom"
     (tmp_path / "seg").mkdir()
     (tmp_path / "seg" / "mask.dcm").write_bytes(answer.content)
-    (stack,), _ = stacks_in(tmp_path / "one.dcm")
+    (stack,), _ = stacks_of([tmp_path / "one.dcm"])
     mask = read_segmentation(tmp_path / "seg" / "mask.dcm", stack.read(), stack.instances)
     assert mask.any()
 

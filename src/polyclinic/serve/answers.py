@@ -20,7 +20,7 @@ from polyclinic.predict.masks_out import Masks, write_masks
 from polyclinic.predict.model import Model
 from polyclinic.predict.overlay import overlay
 from polyclinic.predict.records import finite
-from polyclinic.serve.received import read_array, read_content
+from polyclinic.serve.received import case_in, read_array
 
 USUAL = "nothing about the image or its mask is unusual"
 TYPES = {".png": "image/png", ".dcm": "application/dicom", ".gz": "application/gzip"}
@@ -52,9 +52,8 @@ def answer(model: Model, content: bytes, wish: Wish) -> Answer:
 def _facts(model: Model, content: bytes, wish: Wish) -> Answer:
     """Sizes of all classes and the note, in JSON; with pictures also the image and its overlay."""
     started = time.perf_counter()
-    with TemporaryDirectory() as folder:
-        scan = read_content(content, Path(folder), model.facts)[1]
-    masks, note, shown = looked_at(model, scan, flips=wish.flips)
+    with case_in(content, model.facts) as (_, scan):
+        masks, note, shown = looked_at(model, scan, flips=wish.flips)
     found = extents(masks, scan, model.task.classes, None)
     facts: dict[str, Any] = {
         "title": model.facts.title,
@@ -78,24 +77,22 @@ def _facts(model: Model, content: bytes, wish: Wish) -> Answer:
 
 def _mask(model: Model, content: bytes, _: Wish) -> Answer:
     """Class numbers in the geometry of the image: PNG, NIfTI or DICOM, as the image was."""
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        given, scan = read_content(content, folder, model.facts)
+    with case_in(content, model.facts) as (given, scan):
         masks = _masks(model, scan)
         if scan.volume is None:
             return Answer(_png(masks[0]), TYPES[".png"], "mask.png")
-        file = write_masks(folder / "out", given, scan, masks, model.task)
-        ending = "".join(file.suffixes)
-        return Answer(file.read_bytes(), TYPES[file.suffix], f"mask{ending}")
+        with TemporaryDirectory() as folder:
+            file = write_masks(Path(folder), given, scan, masks, model.task)
+            name = f"mask{''.join(file.suffixes)}"
+            return Answer(file.read_bytes(), TYPES[file.suffix], name)
 
 
 def _overlay(model: Model, content: bytes, _: Wish) -> Answer:
     """The image with its mask drawn on it; of a volume the slice that shows most."""
-    with TemporaryDirectory() as folder:
-        scan = read_content(content, Path(folder), model.facts)[1]
-    masks = _masks(model, scan)
-    picture = _drawn(model, scan, masks, most_shown(masks))
-    return Answer(_png(picture), TYPES[".png"], "overlay.png")
+    with case_in(content, model.facts) as (__, scan):
+        masks = _masks(model, scan)
+        picture = _drawn(model, scan, masks, most_shown(masks))
+        return Answer(_png(picture), TYPES[".png"], "overlay.png")
 
 
 def _array(model: Model, content: bytes, _: Wish) -> Answer:

@@ -1,8 +1,11 @@
 """Bytes that somebody sent, as images; what they are is seen from the bytes, not from a name."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -41,21 +44,23 @@ def ending_of(content: bytes) -> str:
     raise UnreadableError(f"what was sent is no image of a known format; known are {KNOWN}")
 
 
-def read_content(content: bytes, folder: Path, facts: PackageFacts) -> tuple[Input, Scan]:
-    """The case in the content, which is kept as a file in the folder for those who need one."""
-    file = folder / f"image{ending_of(content)}"
-    file.write_bytes(content)
-    try:
-        found, left = inputs_in([file])
-        if not found:
-            raise UnreadableError("; ".join(text for _, text in left))
-        (given,) = found
-        window = facts.stored_window
-        return given, given.read(facts.task.channels, facts.axis, window=window)
-    except UnreadableError as error:
-        # Libraries name the file; whoever sent the image knows it by another name.
-        text = str(error).replace(f"{file}", "the file").replace(f"{folder}", "")
-        raise UnreadableError(f"the image {text}") from error
+@contextmanager
+def case_in(content: bytes, facts: PackageFacts) -> Iterator[tuple[Input, Scan]]:
+    """The case in the content; its file, which some formats need further, goes with the block."""
+    with NamedTemporaryFile(suffix=ending_of(content)) as file:
+        file.write(content)
+        file.flush()
+        try:
+            found, left = inputs_in([Path(file.name)])
+            if not found:
+                raise UnreadableError("; ".join(text for _, text in left))
+            (given,) = found
+            scan = given.read(facts.task.channels, facts.axis, window=facts.stored_window)
+        except UnreadableError as error:
+            # Libraries name the file; whoever sent the image knows it by another name.
+            text = str(error).replace(file.name, "the file")
+            raise UnreadableError(f"the image {text}") from error
+        yield given, scan
 
 
 def read_array(content: bytes, channels: int) -> NDArray[Any]:
