@@ -84,22 +84,25 @@ def cases_of(origin: Origin) -> list[SiteData]:
 def as_at_its_site(origin: Origin) -> tuple[Task, SiteToml]:
     """The task as the model's site prepares its images, and what its site.toml says.
 
-    The server's model has the study's task. A site whose folder is not here counts as having none.
+    The server's model has the study's task. Of a site whose folder is not here, only the study
+    knows something.
     """
     study = origin.run.study
     task = study.task.built
+    named = {site.name: site.preparation for site in study.site}
+    known = as_at_site(task, named.get(origin.owner, {}), [])
     if origin.owner == SERVER or (origin.node is None and study.engine.name != "local"):
         return task, SiteToml()
     try:
         sources = sources_of(task, study.data, _places(origin))
     except (DataError, OSError):
-        return task, SiteToml()
+        return known, SiteToml()
     for source in sources:
         toml = read_site_toml(source.folder / "site.toml")[0] if source.folder else SiteToml()
         folder = source.folder.name if source.folder else ""
         if (source.name or toml.name or folder) == origin.owner:
             return as_at_site(task, {**toml.preparation, **source.preparation}, []), toml
-    return task, SiteToml()
+    return known, SiteToml()
 
 
 def _places(origin: Origin) -> tuple[SiteSettings, ...]:

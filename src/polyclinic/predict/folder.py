@@ -31,7 +31,7 @@ Failure = tuple[Path, str]
 class Options:
     """How cases are read and judged."""
 
-    axis: Axis = "acquired"  # along which volumes are cut into slices
+    axis: Axis | None = None  # along which volumes are cut; None: as the format has it
     window: bool = False  # see DICOM through the window that is stored in it
     spacing: tuple[float, float] | None = None  # mm of a picture's pixels, rows and columns
     flips: bool = True  # predict mirrored images too, for the note
