@@ -18,8 +18,7 @@ from polyclinic.data.sources import listed_sites, sources_of
 from polyclinic.data.tasks import Task, as_at_site
 from polyclinic.engine.run import assignment_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.states import SiteState
-from polyclinic.engine.tensors import group, load_tensors
+from polyclinic.engine.states import read_state
 from polyclinic.exporting.choosing import SERVER, Origin
 from polyclinic.federation.method import Method
 from polyclinic.federation.site import Site
@@ -32,7 +31,7 @@ def in_use(origin: Origin) -> Iterator[tuple[Method, Site]]:
     folder = origin.run.folder
     runner = SiteRunner(assignment_of(origin.run, folder.about().sites), torch.device("cpu"))
     method, sites = runner.assignment.method, runner.assignment.sites
-    state = _state(folder.weights_path(origin.owner))
+    state, _ = read_state(folder.weights_path(origin.owner))
     nothing = cast(SiteData, None)  # a site that only predicts needs no cases of its own
     if origin.owner == SERVER:
         lacking = method.predicts_with(runner.net) - set(state.weights)
@@ -54,12 +53,12 @@ def in_use(origin: Origin) -> Iterator[tuple[Method, Site]]:
 def same_everywhere(origin: Origin) -> bool:
     """Whether all sites use the server's model, so that their scores are its scores."""
     folder = origin.run.folder
-    server = _state(folder.weights_path(SERVER)).weights
+    server = read_state(folder.weights_path(SERVER))[0].weights
     for info in folder.about().sites:
         path = folder.weights_path(info.name)
         if not path.exists():
             return False
-        own = _state(path).weights
+        own = read_state(path)[0].weights
         if any(not torch.equal(own[name], server[name]) for name in own if name in server):
             return False
     return True
@@ -120,8 +119,3 @@ def _splits(origin: Origin) -> Path:
     if origin.node is not None:
         return origin.node.state / SPLITS
     return origin.run.folder.path.parents[2] / SPLITS
-
-
-def _state(path: Path) -> SiteState:
-    tensors, _ = load_tensors(path)
-    return SiteState(group(tensors, "weights"), group(tensors, "memory"))
