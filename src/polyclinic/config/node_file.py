@@ -106,9 +106,9 @@ class Permissions(Section):
 class PrivacySettings(Section):
     """How an update is clipped (L2 norm) and blurred (noise multiplier) before it leaves."""
 
-    clip: Positive
+    clip: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """Bound on the L2 norm of an update."""
-    noise: Annotated[float, Field(ge=0)]
+    noise: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     """Standard deviation of the noise, as a multiple of `clip`."""
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     """The δ for which the ledger states ε."""

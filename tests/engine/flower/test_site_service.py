@@ -53,7 +53,7 @@ def stage(service, study, *, reads=-1, writes=2, run="token", keep=(), **changes
         encoding="float32",
     )
     request = request.model_copy(update=changes)
-    weights = service._open(request.study, _sites(request)).runner.first_weights()
+    weights = service.runs.open(request.study, _sites(request)).runner.first_weights()
     return pack(requesting(request), Message(weights), "float32").to_bytes()
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,15 +78,17 @@ class Ledger:
             before = own
         return found
 
-    def epsilon(self, delta: float, more: float = 0.0) -> float:
-        """What all noisy messages so far, and one more of this noise, give away: ε at this δ.
+    def epsilon(self, delta: float, more: Iterable[float] = ()) -> float:
+        """What all updates so far, and more of these noises, give away: ε at this δ.
 
-        Each is a Gaussian mechanism of sensitivity `clip` and deviation `noise · clip`, so it costs
-        1 / (2 noise²) in zero-concentrated privacy, and these add up (Bun and Steinke, 2016).
+        It is infinite as soon as weights or extras left without noise. The unit is a site's update;
+        for a patient, whose data could change it from any into any other, noises count half. Scores
+        are not in it: their lines are marked `bare`.
         """
-        noises = [float(line["noise"]) for line in self.lines() if line.get("noise")]
-        rho = sum(1 / (2 * noise**2) for noise in [*noises, more] if noise)
-        return rho + 2 * math.sqrt(rho * math.log(1 / delta))
+        from polyclinic.engine.flower.privacy import epsilon_of  # brings scipy
+
+        lines = [line for line in self.lines() if line["bytes"] and not line.get("again")]
+        return epsilon_of([*(float(line.get("noise") or 0) for line in lines), *more], delta)
 
     def _read(self, texts: list[str]) -> list[dict[str, Any]]:
         try:
@@ -118,6 +119,9 @@ def summary(ledger: Ledger) -> list[str]:
         of_run = [line for line in lines if line.get("run") == run]
         megabytes = sum(line["bytes"] for line in of_run) / 1e6
         spent = [line["epsilon"] for line in of_run if "epsilon" in line]
-        privacy = f", ε so far {spent[-1]:.2f}" if spent else ""
+        bare = sum("bare" in line for line in of_run)
+        privacy = f", ε of the updates so far {spent[-1]:.2f}" if spent else ""
+        if spent and bare:
+            privacy += f", infinite with the {bare} messages of scores, which have no noise"
         texts.append(f"{run}: {len(of_run)} messages, {megabytes:.1f} MB{privacy}")
     return [*texts, f"{len(lines)} lines, none changed; the last has the hash {ledger.head()}"]

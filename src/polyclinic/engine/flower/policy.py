@@ -1,6 +1,6 @@
 """A site's policy: what it agrees to, what may leave, and how much it is blurred before."""
 
-import secrets
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
@@ -12,11 +12,15 @@ import torch
 
 from polyclinic.config import Study
 from polyclinic.config.node_file import Permissions, PrivacySettings
+from polyclinic.data.errors import listed
 from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.engine.flower.privacy import released
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED, SPECTRUM
 from polyclinic.federation.weights import Weights
 from polyclinic.networks.pretrained import fingerprint
+
+LARGEST = 1e6  # of any weight in a message of the server's
 
 NOT_DISCLOSED = (
     "private weights are to be disclosed to the other sites, to which this site has not agreed "
@@ -101,23 +105,37 @@ class Policy:
             )
         _refuse(refused)
 
+    def check_received(self, message: Message) -> None:
+        """Refuse a message of the server's with values that no training gives.
+
+        A single one that is not finite would turn clipping off, because the update had no norm.
+        """
+        tensors = {**message.weights, **message.extras}
+        bad = [n for n, t in tensors.items() if t.is_floating_point() and not t.isfinite().all()]
+        bad += [name for name, number in message.numbers.items() if not math.isfinite(number)]
+        if bad:
+            raise PolicyRefusal(
+                f"the server's message has values that are not finite: {listed(bad, most=3)}"
+            )
+        weights = message.weights.flat
+        if weights.numel() and float(weights.abs().max()) > LARGEST:
+            raise PolicyRefusal(f"the server's message has weights beyond ±{LARGEST:g}")
+
     def blurred(self, message: Message, received: Weights) -> tuple[Message, dict[str, float]]:
         """The message as it leaves, clipped and with noise if set, and the facts for the ledger."""
         if self.privacy is None or not (message.weights or message.extras):
             return message, {}
         self._refuse_unbounded(message, received)
-        change = message.weights.flat.cpu() - received.pick(message.weights.names).flat.cpu()
-        norm = float(change.double().norm())
-        change *= min(1.0, self.privacy.clip / max(norm, 1e-12))
-        # Not the study's seed: whoever knows that could take the noise away again.
-        rng = torch.Generator().manual_seed(secrets.randbits(63))
-        deviation = self.privacy.noise * self.privacy.clip
-        change += torch.randn(change.shape, generator=rng) * deviation
-        flat = received.pick(message.weights.names).flat.cpu() + change
+        before = received.pick(message.weights.names).flat.cpu().double()
+        change = (message.weights.flat.cpu().double() - before).numpy()
+        noisy = released(change, self.privacy.clip, self.privacy.noise)
+        flat = (before + torch.from_numpy(noisy)).float()
         facts = {"clip": self.privacy.clip, "noise": self.privacy.noise}
         if self.privacy.noise:
-            facts["epsilon"] = self.ledger.epsilon(self.privacy.delta, self.privacy.noise)
-        numbers = {**message.numbers, **{n: facts[n] for n in ("epsilon",) if n in facts}}
+            facts["epsilon"] = self.ledger.epsilon(self.privacy.delta, [self.privacy.noise])
+        numbers = dict(message.numbers)
+        if math.isfinite(facts.get("epsilon", math.inf)):
+            numbers["epsilon"] = facts["epsilon"]
         weights = Weights(message.weights.layout, flat)
         return replace(message, weights=weights, numbers=numbers), facts
 

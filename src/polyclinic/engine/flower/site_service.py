@@ -3,18 +3,16 @@
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
-from polyclinic.config import SiteSettings, Study, Tables, load_study
+from polyclinic.config import Study, Tables
 from polyclinic.config.node_file import NodeFile
-from polyclinic.data.cases import SiteData
-from polyclinic.data.load import load_federation
-from polyclinic.engine.devices import device_of, threads_of
+from polyclinic.engine.devices import threads_of
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.engine.flower.open_runs import OpenRuns, SiteRun
 from polyclinic.engine.flower.own_results import keep_results
 from polyclinic.engine.flower.policy import Policy
 from polyclinic.engine.flower.protocol import (
@@ -32,12 +30,12 @@ from polyclinic.engine.flower.scrubbing import scrubbed
 from polyclinic.engine.flower.wire import Payload, pack, unpack
 from polyclinic.engine.pictures import draw_pictures
 from polyclinic.engine.process import prepare_process
-from polyclinic.engine.run import Run, assignment_of, site_info
+from polyclinic.engine.run import site_info
 from polyclinic.engine.site_runner import Scoring, SiteRunner
-from polyclinic.engine.states import SiteState, StateFolder
+from polyclinic.engine.states import SiteState
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
-from polyclinic.runs import RunFolder, SiteInfo, run_path, write_atomic
+from polyclinic.runs import SiteInfo
 
 log = logging.getLogger("polyclinic.site")
 STATE_ADVICE = "Bring it back from a backup, or start the study with --fresh"
@@ -47,35 +45,14 @@ class StateMismatch(ValueError):
     """The server believes in a state that this site does not have."""
 
 
-@dataclass(frozen=True)
-class SiteRun:
-    """A run as this site sees it, its data, and the network to work with."""
-
-    run: Run
-    data: SiteData
-    runner: SiteRunner
-
-    @property
-    def states(self) -> StateFolder:
-        """Where this site's states of the run lie."""
-        return StateFolder(self.run.folder.path / "states")
-
-
 class SiteService:
-    """Everything that one site does for the federation, with data and network kept in memory.
-
-    A study can name what is in the tables, but never a file of this machine.
-    """
+    """Everything that one site does for the federation, with data and network kept in memory."""
 
     def __init__(self, site: NodeFile, tables: Tables) -> None:
         self.site = site
-        self.tables = replace(tables, open_file=None)
         self.ledger = Ledger(site.state / "ledger.jsonl")
         self.policy = Policy(site.allow, site.privacy, self.ledger)
-        self.device = device_of(site.device, "device")
-        self._study = lru_cache(maxsize=4)(self._read_study)
-        self._data = lru_cache(maxsize=2)(self._read_data)
-        self._open = lru_cache(maxsize=2)(self._open_run)
+        self.runs = OpenRuns(site, tables, self.policy)
         self._latest: tuple[bytes, Payload] | None = None  # the last stage, and its response
         prepare_process(threads_of(site.threads))
 
@@ -94,20 +71,23 @@ class SiteService:
         request = read_request(payload)
         if isinstance(request, GreetingRequest):
             return self._greet(request)
+        comes = isinstance(request, StageRequest) or request.finalize
+        message = unpack(payload) if comes else Message()
+        self.policy.check_received(message)
         if isinstance(request, ScoreRequest):
-            return self._score(request, unpack(payload) if request.finalize else None)
+            return self._score(request, message if request.finalize else None)
         facts: dict[str, Any] = {"round": request.number, "stage": request.stage}
         if self._latest is not None and self._latest[0] == data:
             # The response got lost on its way: the same leaves once more, with the same noise.
             return self._sent(self._latest[1], request, {**facts, "again": True})
-        response, noise = self._work(request, unpack(payload))
+        response, noise = self._work(request, message)
         self._latest = data, response
         return self._sent(response, request, {**facts, **noise})
 
     def _greet(self, request: GreetingRequest) -> Payload:
-        data = self._data(request.study)
-        about = site_info(data, self._study(request.study).task.built)
-        run = self._open(request.study, (about,))
+        data = self.runs.data(request.study)
+        about = site_info(data, self.runs.study(request.study).task.built)
+        run = self.runs.open(request.study, (about,))
         self._check(run.run.study, len(data.train), run.runner)
         response = GreetingResponse(
             about=about,
@@ -131,7 +111,7 @@ class SiteService:
         response = StageResponse(
             number=request.number,
             stage=request.stage,
-            loss=None if math.isnan(visit.loss) else visit.loss,
+            loss=None if "noise" in noise or math.isnan(visit.loss) else visit.loss,
             seconds=visit.seconds,
             images=visit.images,
         )
@@ -155,11 +135,12 @@ class SiteService:
             number=request.number, split=request.split, rows=leaving, notes=notes
         )
         facts = {"round": request.number, "stage": f"score {request.split}", "notes": notes}
+        facts["bare"] = "scores"
         return self._sent(_responding(response), request, facts)
 
     def _sent(self, payload: Payload, request: Request, facts: Mapping[str, Any]) -> Payload:
         """The payload with the site's name, after a line in the ledger."""
-        study = self._study(request.study)
+        study = self.runs.study(request.study)
         run = f"{study.name}, {study.method[0].title}, seed {study.seeds[0]}"
         numbers = payload.header.get("message", {}).get("numbers", {})
         self.ledger.add(payload, {"run": run, **facts, "numbers": numbers})
@@ -170,7 +151,7 @@ class SiteService:
     def _run(self, request: StageRequest | ScoreRequest) -> tuple[SiteRun, SiteInfo]:
         sites = tuple(SiteInfo(*each) for each in request.sites)
         info = next((each for each in sites if each.name == self.site.name), None)
-        run = self._open(request.study, sites)
+        run = self.runs.open(request.study, sites)
         kind, images = run.data.kind, len(run.data.train)
         if info is None or (info.kind, info.train) != (kind, images):
             raise PayloadError(
@@ -203,46 +184,6 @@ class SiteService:
             f"{request.reads}; it has {', '.join(map(str, present)) or 'none'}): its state folder "
             f"was lost or replaced. {STATE_ADVICE}"
         )
-
-    def _open_run(self, text: str, sites: tuple[SiteInfo, ...]) -> SiteRun:
-        study = self._study(text)
-        (choice,), (seed,) = study.method, study.seeds
-        path = run_path(self.site.state / "runs", study.name, choice.title, seed)
-        run = Run(choice, seed, RunFolder(path), study)
-        runner = SiteRunner(assignment_of(run, sites), self.device)
-        return SiteRun(run, self._data(text), runner)
-
-    def _read_study(self, text: str) -> Study:
-        """The settings of a run, which a reader at the site finds in its state folder too."""
-        file = self.site.state / "study.toml"
-        write_atomic(file, text)
-        study = load_study(file, [], self.tables)
-        wanted = study.network.pretrained
-        if wanted is None:
-            return study
-        network = study.network.model_copy(update={"pretrained": self.policy.weights(wanted.name)})
-        return study.model_copy(update={"network": network})
-
-    def _read_data(self, text: str) -> SiteData:
-        study = self._study(text)
-        (choice,) = study.method
-        name = self.site.name
-        wish = next((each for each in study.site if each.name == name), SiteSettings(name=name))
-        kinds = [*dict.fromkeys(filter(None, (self.site.labels, wish.labels)))]
-        if len(kinds) > 1:
-            raise PayloadError(
-                f"the study wants site {name} to train on {kinds[1]}, "
-                f"but its own settings say {kinds[0]}"
-            )
-        own = {"folder": self.site.data, "labels": next(iter(kinds), None)}
-        (data,) = load_federation(
-            study.task.built,
-            study.data,
-            [wish.model_copy(update=own)],
-            labels=choice.labels,
-            splits_folder=self.site.state / "splits",
-        )
-        return data
 
 
 def _responding(response: GreetingResponse | StageResponse | ScoreResponse) -> Payload:
