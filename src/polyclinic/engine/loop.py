@@ -171,7 +171,7 @@ class Loop:
             )
 
     def _validate(self, number: int) -> Generator[Event, None, float | None]:
-        if not self._due(number):
+        if not self.evaluation.due(number, self.assignment.rounds):
             return None
         finalizing = self.method.finalizing()
         messages = {info.name: finalizing.message(self.server, info) for info in self.sites.scored}
@@ -207,10 +207,6 @@ class Loop:
             for site, each in notes.items():
                 yield from map(Notice, warnings_about(site, each))
         return means
-
-    def _due(self, number: int) -> bool:
-        last, every = self.assignment.rounds, self.evaluation.every
-        return 0 < number <= last and (number == last or bool(every and number % every == 0))
 
     def _save(self, number: int, seconds: float) -> None:
         self._record()  # first, so that no finished round lacks its record

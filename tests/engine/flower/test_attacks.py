@@ -68,7 +68,7 @@ class Coordinator:
 
 def changed(weights, name_has, value):
     """The weights with one value of one tensor replaced."""
-    tensors = {name: tensor.clone() for name, tensor in weights.items()}
+    tensors = {name: tensor.clone().contiguous() for name, tensor in weights.items()}
     name = next(name for name in tensors if name_has in name)
     tensors[name].view(-1)[0] = value
     return Weights.pack(tensors)
@@ -92,3 +92,107 @@ def test_an_honest_message_leaves_clipped_with_its_epsilon_and_without_its_loss(
     line = service.ledger.lines()[-1]
     assert line["epsilon"] == service.ledger.epsilon(1e-5) == pytest.approx(4.3772, abs=1e-3)
     assert all(torch.isfinite(tensor).all() for tensor in answer.tensors.values())
+
+
+FINETUNED = '{name = "finetune", iterations = 1}'
+
+
+def test_a_finished_model_cannot_be_fetched_by_training_it_once_more(hospitals):
+    """With an empty message the site would train, and send, what it has: its own model."""
+    (service,) = hospitals.services()
+    attacker = Coordinator(service, hospitals.study("fedavg", then=FINETUNED))
+    nothing = attacker.first.pick(frozenset())
+    assert attacker.stage().tensors
+    assert "refused" not in attacker.stage("finalize", 3, reads=1, writes=7).header
+    assert "refused" not in attacker.stage("finetune", 3, reads=7, writes=8, weights=nothing).header
+    for number in (1, 2, 3, 4):
+        for reads in (7, 8):
+            answer = attacker.stage(number=number, reads=reads, writes=9, weights=nothing)
+            assert not answer.tensors
+            words = ("cannot follow", "has no stage")
+            assert any(word in answer.header["refused"] for word in words)
+
+
+def test_a_study_altered_under_its_name_does_not_get_the_state(hospitals):
+    """FedBN keeps its norms; FedAvg under the same title and token would send them."""
+    (service,) = hospitals.services()
+    private = hospitals.study("fedbn")
+    attacker = Coordinator(service, private)
+    assert attacker.stage().tensors
+    other = hospitals.study("fedavg", "method.title=FedBN")
+    attacker.text = travelling(other.model_copy(update={"name": private.name}))
+    norms = frozenset(name for name in attacker.first if "norm" not in name)
+    answer = attacker.stage(number=2, reads=1, writes=2, weights=attacker.first.pick(norms))
+    assert not answer.tensors
+    assert "settings of the study are not those" in answer.header["refused"]
+
+
+def test_scores_are_given_only_where_the_study_has_them(hospitals):
+    (service,) = hospitals.services()
+    attacker = Coordinator(service, hospitals.study())  # two rounds, validated after the second
+    attacker.stage()
+    attacker.stage(number=2, reads=1, writes=2)
+    assert "refused" not in attacker.score(reads=2).header
+    for wrong in (
+        {"number": 1},
+        {"number": 3},
+        {"metrics": ("dice", "iou")},
+        {"split": "test"},
+        {"finalize": False},
+    ):
+        refused = attacker.score(**({"reads": 2} | wrong)).header["refused"]
+        assert "does not score" in refused
+
+
+def test_masks_cannot_be_read_through_ever_more_score_requests(hospitals):
+    (service,) = hospitals.services()
+    attacker = Coordinator(service, hospitals.study())
+    attacker.stage()
+    crafted = [changed(attacker.first, "head", float(value)) for value in range(12)]
+    answers = [attacker.score(weights=weights).header for weights in crafted]
+    assert ["refused" in answer for answer in answers] == [False] * 10 + [True] * 2
+    assert "with 10 different messages already, and allow.repeats = 10" in answers[-1]["refused"]
+    # A coordinator that was resumed asks for the same, and that tells it nothing new.
+    assert "refused" not in attacker.score(weights=crafted[0]).header
+
+
+def test_a_stage_cannot_be_asked_for_ever_more_even_by_runs_with_other_tokens(hospitals):
+    (service,) = hospitals.services()
+    attacker = Coordinator(service, hospitals.study("fedavg", "training.iterations=1"))
+    crafted = [changed(attacker.first, "head", float(value)) for value in range(11)]
+    answers = [attacker.stage(run=str(n), weights=weights) for n, weights in enumerate(crafted)]
+    assert ["refused" in each.header for each in answers] == [False] * 10 + [True]
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("training.batch=1", "training.batch = 1 is fewer than the 4 images needed"),
+        ("training.learning_rate=1e-30", "learning_rate = 1e-30 is not between 1e-06 and the 0.1"),
+        ("training.learning_rate=5", "learning_rate = 5 is not between 1e-06 and the 0.1"),
+        ("federation.rounds=5000", "federation.rounds = 5000 is more than the 1000 allowed"),
+        ("task.resolution=2048", "task.resolution = 2048 is more than the 1024 allowed"),
+    ],
+)
+def test_settings_under_which_an_image_shows_are_refused_at_the_greeting(hospitals, setting, words):
+    (service,) = hospitals.services()
+    study = hospitals.study("fedavg", setting)
+    assert words in header_of(service.respond(greeting(study))).get("refused", "")
+
+
+def test_only_means_leave_where_the_hospital_says_so(tmp_path):
+    hospitals = Hospitals(tmp_path, sites=1, task="fundus")  # two regions
+    (service,) = hospitals.services('scores = "mean"\n')
+    attacker = Coordinator(service, hospitals.study())
+    attacker.stage()
+    attacker.stage(number=2, reads=1, writes=2)
+    assert "refused" not in attacker.stage("finalize", 3, reads=2, writes=6).header
+    answer = attacker.score(reads=6, split="test", finalize=False).header["response"]
+    (own,) = (hospitals.folder / "state").rglob("scores.csv")
+    rows = [line.split(",") for line in own.read_text().splitlines()[1:]]
+    assert len(answer["rows"]) == 2 < len(rows)
+    assert answer["notes"] == {}
+    for case, region, _, value in answer["rows"]:
+        values = [float(row[-1]) for row in rows if region in row]
+        assert case == "test mean"
+        assert value == pytest.approx(sum(values) / len(values), abs=5.1e-4)

@@ -1,12 +1,9 @@
 """A site's policy: what it agrees to, what may leave, and how much it is blurred before."""
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import is_dataclass, replace
-from fnmatch import fnmatchcase
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -14,6 +11,12 @@ from polyclinic.config import Study
 from polyclinic.config.node_file import Permissions, PrivacySettings
 from polyclinic.data.errors import listed
 from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.engine.flower.limits import (
+    budgets_of,
+    fits,
+    refused_settings,
+    refused_training,
+)
 from polyclinic.engine.flower.privacy import released
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED, SPECTRUM
@@ -72,6 +75,7 @@ class Policy:
         """Refuse a run that goes beyond what this site allows."""
         (choice,) = study.method
         refused = refused_settings(self.allow, [choice.name], budgets_of(study))
+        refused += refused_training(self.allow, study)
         if cases < self.allow.cases:
             refused.append(
                 f"there are {cases} training cases, and at least {self.allow.cases}"
@@ -95,7 +99,7 @@ class Policy:
         refused += [
             f"the extra {name!r} may not leave; allowed are {', '.join(self.allow.extras)}"
             for name in extras
-            if name != SPECTRUM and not _fits(name, self.allow.extras)
+            if name != SPECTRUM and not fits(name, self.allow.extras)
         ]
         if message.nbytes > self.largest:
             megabytes = message.nbytes / 1e6
@@ -144,7 +148,7 @@ class Policy:
         return [
             f"weights of the part {part!r} may not leave; allowed are {', '.join(self.allow.parts)}"
             for part in parts
-            if not _fits(part, self.allow.parts)
+            if not fits(part, self.allow.parts)
         ]
 
     def _refused_disclosure(self) -> list[str]:
@@ -152,7 +156,7 @@ class Policy:
         refused = []
         if not self.allow.disclose:
             refused.append(NOT_DISCLOSED)
-        if not _fits(DISCLOSED, self.allow.extras):
+        if not fits(DISCLOSED, self.allow.extras):
             allowed = ", ".join(self.allow.extras)
             refused.append(
                 f"private weights are to be disclosed, and of extras only {allowed} may leave"
@@ -180,47 +184,6 @@ class Policy:
                 "clip"
             )
         _refuse([f"the method cannot run with privacy: {reason}" for reason in refused])
-
-
-def _fits(name: str, allowed: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in allowed)
-
-
-def refused_settings(
-    allow: Permissions, methods: Iterable[str], budgets: Mapping[str, int]
-) -> list[str]:
-    """The methods that a site does not agree to, and the training that is longer than it allows."""
-    refused = [
-        f"the method {name} is not among those allowed ({', '.join(allow.methods)})"
-        for name in methods
-        if not _fits(name, allow.methods)
-    ]
-    for name, budget in budgets.items():
-        most = getattr(allow, name.rpartition(".")[2])
-        if budget > most:
-            refused.append(f"{name} = {budget} is more than the {most} allowed")
-    return refused
-
-
-def budgets_of(study: Study) -> dict[str, int]:
-    """Every setting of a study called iterations or epochs, the largest over its methods."""
-    pieces = [(piece.name, piece.built) for each in study.method for piece in (each, *each.then)]
-    largest: Counter[str] = Counter()
-    for name, settings in (("training", dict(study.training)), *pieces):
-        largest |= Counter(dict(_budgets({name: settings})))
-    return dict(largest)
-
-
-def _budgets(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
-    """All settings called iterations or, where these do not overrule them, epochs."""
-    for key in ("iterations", "epochs"):
-        if isinstance(settings.get(key), int):
-            yield f"{prefix}{key}", settings[key]
-            break
-    for key, value in settings.items():
-        inner = vars(value) if is_dataclass(value) else value
-        if isinstance(inner, Mapping):
-            yield from _budgets(inner, f"{prefix}{key}.")
 
 
 def _refuse(reasons: list[str]) -> None:

@@ -35,7 +35,7 @@ Seconds = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NoteName = Annotated[str, StringConstraints(pattern=r"\A[A-Za-z0-9 .-]{1,40}\z")]
 MOST_NOTES = 40
-CaseNumber = Annotated[str, StringConstraints(pattern=r"\A(val|test) [0-9]{1,9}\z")]
+CaseNumber = Annotated[str, StringConstraints(pattern=r"\A(val|test) ([0-9]{1,9}|mean)\z")]
 Shape = tuple[str, tuple[int, ...]]  # type and size
 
 

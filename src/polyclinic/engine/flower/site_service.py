@@ -11,8 +11,17 @@ from polyclinic.config import Study, Tables
 from polyclinic.config.node_file import NodeFile
 from polyclinic.engine.devices import threads_of
 from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.leaving import leaving_scores
 from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.engine.flower.open_runs import OpenRuns, SiteRun
+from polyclinic.engine.flower.order import (
+    asked_for,
+    check_repeats,
+    check_score,
+    check_stage,
+    stage_of,
+    study_hash,
+)
 from polyclinic.engine.flower.own_results import keep_results
 from polyclinic.engine.flower.policy import Policy
 from polyclinic.engine.flower.protocol import (
@@ -74,15 +83,22 @@ class SiteService:
         comes = isinstance(request, StageRequest) or request.finalize
         message = unpack(payload) if comes else Message()
         self.policy.check_received(message)
-        if isinstance(request, ScoreRequest):
-            return self._score(request, message if request.finalize else None)
-        facts: dict[str, Any] = {"round": request.number, "stage": request.stage}
+        facts: dict[str, Any] = {
+            "round": request.number,
+            "stage": stage_of(request),
+            "study": study_hash(request.study),
+            "asked": asked_for(request, payload),
+        }
         if self._latest is not None and self._latest[0] == data:
             # The response got lost on its way: the same leaves once more, with the same noise.
             return self._sent(self._latest[1], request, {**facts, "again": True})
-        response, noise = self._work(request, message)
+        check_repeats(self.ledger.lines(), facts, self.policy.allow.repeats)
+        if isinstance(request, ScoreRequest):
+            response, more = self._score(request, message if request.finalize else None)
+            return self._sent(response, request, {**facts, **more})
+        response, more = self._work(request, message)
         self._latest = data, response
-        return self._sent(response, request, {**facts, **noise})
+        return self._sent(response, request, {**facts, **more})
 
     def _greet(self, request: GreetingRequest) -> Payload:
         data = self.runs.data(request.study)
@@ -100,13 +116,15 @@ class SiteService:
     def _work(self, request: StageRequest, message: Message) -> tuple[Payload, dict[str, float]]:
         """The response of a stage, and the facts about its noise."""
         run, info = self._run(request)
-        state = self._state(run, request)
+        state, noted = self._state(run, request)
+        check_stage(run.runner.assignment, request, noted)
         run.states.keep_only(info.name, [*request.keep, request.reads])
         stage = run.runner.assignment.stage(request.stage)
         visit = run.runner.visit(info, run.data, stage, message, state, request.number)
         self.policy.check_message(visit.reply)
         reply, noise = self.policy.blurred(visit.reply, message.weights)
         note = {"run": request.run, "round": str(request.number), "stage": request.stage}
+        note["study"] = study_hash(request.study)
         run.states.save(info.name, request.writes, visit.state, note)
         response = StageResponse(
             number=request.number,
@@ -118,9 +136,13 @@ class SiteService:
         log.info("trained for %.1f seconds with a mean loss of %.3f", visit.seconds, visit.loss)
         return pack(_responding(response).header, reply, request.encoding, message.weights), noise
 
-    def _score(self, request: ScoreRequest, message: Message | None) -> Payload:
+    def _score(
+        self, request: ScoreRequest, message: Message | None
+    ) -> tuple[Payload, dict[str, Any]]:
+        """The scores, and what the ledger says of them."""
         run, info = self._run(request)
-        state = self._state(run, request)
+        state, noted = self._state(run, request)
+        check_score(run.runner.assignment, run.run.study.evaluation, request, noted)
         scoring = Scoring(request.number, request.split, request.metrics)
         rows, cases, predicted, notes = run.runner.score(info, run.data, scoring, message, state)
         if request.split == "test" and state is not None:
@@ -128,15 +150,11 @@ class SiteService:
             if run.run.study.evaluation.pictures:
                 task = run.runner.assignment.task
                 draw_pictures(run.run.folder, info.name, task, cases, predicted, rows)
-        # A case's name may be a patient's number, so only its place among the cases leaves.
-        aliases = {name: f"{request.split} {place}" for place, name in enumerate(cases.names, 1)}
-        leaving = tuple((aliases[row.case], row.region, row.metric, row.value) for row in rows)
+        leaving, notes = leaving_scores(self.policy.allow.scores, request.split, rows, cases, notes)
         response = ScoreResponse(
             number=request.number, split=request.split, rows=leaving, notes=notes
         )
-        facts = {"round": request.number, "stage": f"score {request.split}", "notes": notes}
-        facts["bare"] = "scores"
-        return self._sent(_responding(response), request, facts)
+        return _responding(response), {"notes": notes, "bare": "scores"}
 
     def _sent(self, payload: Payload, request: Request, facts: Mapping[str, Any]) -> Payload:
         """The payload with the site's name, after a line in the ledger."""
@@ -168,9 +186,12 @@ class SiteService:
         leaving = needed.union(*map(runner.shared_in, runner.assignment.stages))
         self.policy.check_study(study, cases, leaving, discloses=discloses, from_images=shown)
 
-    def _state(self, run: SiteRun, request: StageRequest | ScoreRequest) -> SiteState | None:
+    def _state(
+        self, run: SiteRun, request: StageRequest | ScoreRequest
+    ) -> tuple[SiteState | None, dict[str, str] | None]:
+        """The state to start from, and what is noted about it; None before the first visit."""
         if request.reads == NO_STATE:
-            return None
+            return None, None
         present = run.states.rounds(self.site.name)
         if request.reads in present:
             try:
@@ -178,7 +199,12 @@ class SiteService:
             except DamagedFile as error:
                 raise StateMismatch(f"{error}. {STATE_ADVICE}") from error
             if note.get("run") == request.run:
-                return state
+                if note.get("study") != study_hash(request.study):
+                    raise StateMismatch(
+                        "the settings of the study are not those with which the state began. "
+                        "Bring them back, or start the study with --fresh"
+                    )
+                return state, note
         raise StateMismatch(
             f"site {self.site.name} does not have the state that the server believes in (version "
             f"{request.reads}; it has {', '.join(map(str, present)) or 'none'}): its state folder "
