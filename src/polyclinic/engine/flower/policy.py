@@ -20,10 +20,8 @@ from polyclinic.engine.flower.limits import (
 from polyclinic.engine.flower.privacy import released
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED, SPECTRUM
-from polyclinic.federation.weights import Weights
+from polyclinic.federation.weights import LARGEST, Weights
 from polyclinic.networks.pretrained import fingerprint
-
-LARGEST = 1e6  # of any weight in a message of the server's
 
 NOT_DISCLOSED = (
     "private weights are to be disclosed to the other sites, to which this site has not agreed "
