@@ -1,11 +1,13 @@
 """A coordinator that means harm, against the real code of a site."""
 
 import math
+from hashlib import sha256
 
 import pytest
 import torch
 
 from polyclinic.engine.flower.engine import travelling
+from polyclinic.engine.flower.ledger import summary
 from polyclinic.engine.flower.protocol import ScoreRequest, StageRequest, requesting
 from polyclinic.engine.flower.wire import Payload, header_of, pack
 from polyclinic.engine.process import prepare_process
@@ -196,3 +198,44 @@ def test_only_means_leave_where_the_hospital_says_so(tmp_path):
         values = [float(row[-1]) for row in rows if region in row]
         assert case == "test mean"
         assert value == pytest.approx(sum(values) / len(values), abs=5.1e-4)
+
+
+@pytest.mark.parametrize("named", ["Müller, Anna 1961", "p.17", "19", "Anna"])
+def test_refusals_name_no_case_whatever_it_is_called(hospitals, named):
+    folder = hospitals.folder / "data" / hospitals.names[0]
+    image = next((folder / "images").iterdir())
+    image.rename(image.with_name(f"{named}.png")).write_bytes(b"no picture")
+    (service,) = hospitals.services()
+    refused = header_of(service.respond(greeting(hospitals.study())))["refused"]
+    told, _, code = refused.rpartition(" ")
+    assert told == "its data cannot be used; the log of the site says why under the code"
+    assert len(code) == 8
+
+
+def test_a_greeting_that_is_refused_reads_no_data_and_divides_none(hospitals):
+    (service,) = hospitals.services('iterations = 1\nparts = ["head"]\n')
+    for file in (hospitals.folder / "data").rglob("*.png"):
+        file.write_bytes(b"whoever reads this fails")
+    for study in (hospitals.study(), hospitals.study("fedavg", "training.iterations=1")):
+        refused = header_of(service.respond(greeting(study)))["refused"]
+        assert "allowed" in refused
+    assert not (service.site.state / "splits").exists()
+    assert not list((hospitals.folder / "data").rglob("splits*"))
+
+
+def test_every_byte_that_leaves_has_a_line_with_its_hash(hospitals):
+    """Greetings, scores and refusals too; recomputed from what the coordinator got."""
+    (service,) = hospitals.services()
+    left = []
+    honest = service.respond
+    service.respond = lambda data: left.append(honest(data)) or left[-1]
+    attacker = Coordinator(service, hospitals.study())
+    attacker.stage()
+    attacker.score()
+    attacker.score(number=1)
+    service.respond(b"nonsense")
+    lines = service.ledger.lines()
+    assert [line["stage"] for line in lines] == ["greeting", "fit", "score val", *["refusal"] * 2]
+    assert [line["content"] for line in lines] == [sha256(data).hexdigest() for data in left]
+    assert [line["sent"] for line in lines] == [len(data) for data in left]
+    assert "2 requests refused" in summary(service.ledger)

@@ -237,7 +237,7 @@ def test_refusals_name_no_path_and_no_case(service, hospitals):
     assert refused
     assert str(hospitals.folder) not in refused
     assert image.stem not in refused
-    assert "images/<case>: cannot be read" in refused
+    assert "its data cannot be used; the log of the site says why under the code" in refused
 
 
 def test_scrubbing_takes_out_paths_cases_and_patients(hospitals):

@@ -10,6 +10,7 @@ from polyclinic.data.load import load_federation
 from polyclinic.engine.devices import device_of
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.policy import Policy
+from polyclinic.engine.flower.scrubbing import DataRefusal
 from polyclinic.engine.run import Run, assignment_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import StateFolder
@@ -44,13 +45,22 @@ class OpenRuns:
         self.data = lru_cache(maxsize=2)(self._read_data)
         self.open = lru_cache(maxsize=2)(self._open_run)
 
+    def kind(self, text: str) -> str:
+        """The kind of labels that site or study name; without a word, masks."""
+        return self._wish(text).labels or "mask"
+
+    def runner(self, text: str, *sites: SiteInfo) -> SiteRunner:
+        """The network of a run with these sites, without a look at any data."""
+        return SiteRunner(assignment_of(self._run(text), sites), self.device)
+
     def _open_run(self, text: str, sites: tuple[SiteInfo, ...]) -> SiteRun:
+        return SiteRun(self._run(text), self.data(text), self.runner(text, *sites))
+
+    def _run(self, text: str) -> Run:
         study = self.study(text)
         (choice,), (seed,) = study.method, study.seeds
         path = run_path(self.site.state / "runs", study.name, choice.title, seed)
-        run = Run(choice, seed, RunFolder(path), study)
-        runner = SiteRunner(assignment_of(run, sites), self.device)
-        return SiteRun(run, self.data(text), runner)
+        return Run(choice, seed, RunFolder(path), study)
 
     def _read_study(self, text: str) -> Study:
         """The settings of a run, which a reader at the site finds in its state folder too."""
@@ -63,11 +73,11 @@ class OpenRuns:
         network = study.network.model_copy(update={"pretrained": self.policy.weights(wanted.name)})
         return study.model_copy(update={"network": network})
 
-    def _read_data(self, text: str) -> SiteData:
-        study = self.study(text)
-        (choice,) = study.method
+    def _wish(self, text: str) -> SiteSettings:
+        """What the study says of this site, with the site's own kind of labels and folder."""
         name = self.site.name
-        wish = next((each for each in study.site if each.name == name), SiteSettings(name=name))
+        sites = self.study(text).site
+        wish = next((each for each in sites if each.name == name), SiteSettings(name=name))
         kinds = [*dict.fromkeys(filter(None, (self.site.labels, wish.labels)))]
         if len(kinds) > 1:
             raise PayloadError(
@@ -75,11 +85,19 @@ class OpenRuns:
                 f"but its own settings say {kinds[0]}"
             )
         own = {"folder": self.site.data, "labels": next(iter(kinds), None)}
-        (data,) = load_federation(
-            study.task.built,
-            study.data,
-            [wish.model_copy(update=own)],
-            labels=choice.labels,
-            splits_folder=self.site.state / "splits",
-        )
+        return wish.model_copy(update=own)
+
+    def _read_data(self, text: str) -> SiteData:
+        study, wish = self.study(text), self._wish(text)
+        (choice,) = study.method
+        try:
+            (data,) = load_federation(
+                study.task.built,
+                study.data,
+                [wish],
+                labels=choice.labels,
+                splits_folder=self.site.state / "splits",
+            )
+        except Exception as error:
+            raise DataRefusal(str(error)) from error
         return data

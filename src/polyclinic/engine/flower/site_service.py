@@ -2,6 +2,7 @@
 
 import logging
 import math
+import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -12,7 +13,7 @@ from polyclinic.config.node_file import NodeFile
 from polyclinic.engine.devices import threads_of
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.leaving import leaving_scores
-from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.engine.flower.ledger import Ledger, LedgerBroken
 from polyclinic.engine.flower.open_runs import OpenRuns, SiteRun
 from polyclinic.engine.flower.order import (
     asked_for,
@@ -35,7 +36,7 @@ from polyclinic.engine.flower.protocol import (
     StageResponse,
     read_request,
 )
-from polyclinic.engine.flower.scrubbing import scrubbed
+from polyclinic.engine.flower.scrubbing import refusal
 from polyclinic.engine.flower.wire import Payload, pack, unpack
 from polyclinic.engine.pictures import draw_pictures
 from polyclinic.engine.process import prepare_process
@@ -66,16 +67,20 @@ class SiteService:
         prepare_process(threads_of(site.threads))
 
     def respond(self, data: bytes) -> bytes:
-        """The response to a payload; an error becomes a refusal without paths or case names."""
+        """The response to a payload; an error becomes a refusal without names of the site's own."""
         try:
-            return self._respond(data).to_bytes()
+            return self._respond(data)
         except Exception as error:
-            log.exception("refused")
-            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-            refused = scrubbed(f"{kind}{error}", self.site)
-            return Payload({"site": self.site.name, "refused": refused}).to_bytes()
+            code = secrets.token_hex(4)
+            log.exception("refused (%s)", code)
+            refused = refusal(error, code, self.site)
+            payload = Payload({"site": self.site.name, "refused": refused})
+            try:
+                return self.ledger.add(payload, {"stage": "refusal", "refused": refused})
+            except (LedgerBroken, OSError):  # the one thing that leaves all the same
+                return payload.to_bytes()
 
-    def _respond(self, data: bytes) -> Payload:
+    def _respond(self, data: bytes) -> bytes:
         payload = Payload.from_bytes(data, self.policy.largest)
         request = read_request(payload)
         if isinstance(request, GreetingRequest):
@@ -100,7 +105,11 @@ class SiteService:
         self._latest = data, response
         return self._sent(response, request, {**facts, **more})
 
-    def _greet(self, request: GreetingRequest) -> Payload:
+    def _greet(self, request: GreetingRequest) -> bytes:
+        # First all that can be refused without a look at the data, which would divide them, too.
+        needed = self.policy.allow.cases
+        alone = SiteInfo(self.site.name, 0, self.runs.kind(request.study), needed)
+        self._check(self.runs.study(request.study), needed, self.runs.runner(request.study, alone))
         data = self.runs.data(request.study)
         about = site_info(data, self.runs.study(request.study).task.built)
         run = self.runs.open(request.study, (about,))
@@ -156,15 +165,16 @@ class SiteService:
         )
         return _responding(response), {"notes": notes, "bare": "scores"}
 
-    def _sent(self, payload: Payload, request: Request, facts: Mapping[str, Any]) -> Payload:
-        """The payload with the site's name, after a line in the ledger."""
+    def _sent(self, payload: Payload, request: Request, facts: Mapping[str, Any]) -> bytes:
+        """The payload with the site's name as it leaves, after a line in the ledger."""
         study = self.runs.study(request.study)
         run = f"{study.name}, {study.method[0].title}, seed {study.seeds[0]}"
         numbers = payload.header.get("message", {}).get("numbers", {})
-        self.ledger.add(payload, {"run": run, **facts, "numbers": numbers})
+        named = replace(payload, header={"site": self.site.name, **payload.header})
+        data = self.ledger.add(named, {"run": run, **facts, "numbers": numbers})
         where = f"round {facts['round']}, {facts['stage']}" if "round" in facts else facts["stage"]
-        log.info("%s, %s: %.3f MB leave", run, where, payload.nbytes / 1e6)
-        return replace(payload, header={"site": self.site.name, **payload.header})
+        log.info("%s, %s: %.3f MB leave", run, where, len(data) / 1e6)
+        return data
 
     def _run(self, request: StageRequest | ScoreRequest) -> tuple[SiteRun, SiteInfo]:
         sites = tuple(SiteInfo(*each) for each in request.sites)
