@@ -17,6 +17,7 @@ BENCHES = (
     "weak",
     "memory",
     "predicting",
+    "serving",
 )
 
 

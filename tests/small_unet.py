@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from dataclasses import replace
 
-from torch import nn
+from torch import Tensor, nn
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.networks import NETWORKS
@@ -37,4 +37,18 @@ class SmallUNet(Segmenter):
         )
 
 
-TABLES = replace(BUILT_IN, network=ChainMap({SmallUNet.name: SmallUNet}, NETWORKS))
+class PreciseUNet(SmallUNet):
+    """The same in double precision, where rounding cannot hide a wrong formula."""
+
+    name = "precise_unet"
+
+    def __init__(self, *, channels: int, classes: int, width: Width = 2) -> None:
+        super().__init__(channels=channels, classes=classes, width=width, dropout=(0.0,) * 5)
+        self.double()
+
+    def embed(self, images: Tensor) -> Tensor:
+        return super().embed(images.double())
+
+
+SMALL = {net.name: net for net in (SmallUNet, PreciseUNet)}
+TABLES = replace(BUILT_IN, network=ChainMap(SMALL, NETWORKS))

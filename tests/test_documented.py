@@ -32,8 +32,8 @@ TINY = [
     'evaluation.metrics=["dice"]',
     "engine.threads=1",
 ]
-ONLY_PARSED = {"server", "site", "deploy check", "ledger verify", "unseen"}
-"""Commands that need other machines or what only a long run leaves."""
+ONLY_PARSED = {"server", "site", "deploy check", "ledger verify", "unseen", "serve"}
+"""Commands that need other machines or what only a long run leaves, or that never end."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,14 @@ from polyclinic.data.synthetic import draw_site
 from tests.api.small import SMALL, Pulled, small_run
 from tests.cli.commands import polyclinic as polyclinic
 from tests.data.folders import write_site
+from tests.data.volumes import (
+    ORIENTATIONS,
+    as_stored,
+    draw_volume,
+    reoriented,
+    write_nifti,
+    write_volume_site,
+)
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +107,36 @@ def test_a_model_prepares_images_as_its_site_did(tmp_path):
     results = pc.run(study, runs=tmp_path / "runs")
     fits = {site: results.model(site=site).task.fit for site in results.sites}
     assert fits == {"north": "pad", "south": "stretch"}
+
+
+def test_a_site_that_the_study_does_not_name_prepares_images_its_own_way(tmp_path):
+    for site in ("north", "south"):
+        write_site(tmp_path / "clinics" / site)
+    (tmp_path / "clinics" / "north" / "site.toml").write_text('fit = "pad"\n')
+    settings = {**SMALL, "data": {"source": tmp_path / "clinics"}}
+    named = [{"name": "south", "labels": "point", "fit": "crop"}]
+    task = {"name": "fundus", "resolution": 32}
+    study = pc.Study(**{**settings, "task": task, "site": named}, method="fedavg")
+    results = pc.run(study, runs=tmp_path / "runs")
+    fits = {site: results.model(site=site).task.fit for site in results.sites}
+    assert fits == {"north": "pad", "south": "crop"}
+    (tmp_path / "clinics").rename(tmp_path / "elsewhere")
+    assert results.model(site="south").task.fit == "crop"
+
+
+def test_a_volume_is_cut_as_its_site_cuts_volumes(tmp_path):
+    write_volume_site(tmp_path / "clinics" / "north")
+    settings = {**SMALL, "data": {"source": tmp_path / "clinics"}}
+    task, network = {"name": "prostate", "resolution": 32}, {"name": "unet", "width": 4}
+    more = {"task": task, "network": network, "training": {"iterations": 40, "batch": 4}}
+    model = pc.run(pc.Study(**{**settings, **more}, method="local"), runs=tmp_path / "runs").model()
+    volume = as_stored(draw_volume(7, slices=5)[0])
+    mask = model.predict(write_nifti(tmp_path / "a.nii", volume))
+    assert mask.shape == volume.shape
+    assert 0.02 < mask.mean() < 0.9
+    turned, affine = reoriented(volume, np.eye(4), ORIENTATIONS[29])
+    there, _ = reoriented(mask, np.eye(4), ORIENTATIONS[29])
+    assert (model.predict(write_nifti(tmp_path / "b.nii", turned, affine)) == there).all()
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 import polyclinic as pc
 from polyclinic.runs import RunError, RunFolder
 from tests.api.small import SMALL, Pulled, small_run
+from tests.data.folders import write_site
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +138,15 @@ def test_a_study_is_run_from_its_file(tmp_path):
     results = pc.run(file, runs=tmp_path / "runs")
     assert results.paths[0].parts[-3:] == ("first", "fedavg", "seed-0")
     assert all(math.isfinite(row.value) for row in results.rows())
+
+
+def test_distances_of_sites_with_a_spacing_are_told_in_millimetres(tmp_path):
+    for name in ("north", "south"):
+        site = write_site(tmp_path / "clinics" / name)
+        (site / "site.toml").write_text("spacing = 0.5\n")
+    settings = {"task": {"name": "fundus", "resolution": 32}, "data": {"source": site.parent}}
+    results = small_run(tmp_path, **settings)
+    assert results.table("hd95").title == "HD95 (mm) ↓"
+    (site / "site.toml").unlink()
+    results = small_run(tmp_path / "mixed", **settings)
+    assert results.table("hd95").title == "HD95 (mm or px) ↓"

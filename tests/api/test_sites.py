@@ -33,3 +33,18 @@ def test_mistakes_of_the_task_and_of_the_files_are_told(tmp_path):
     (tmp_path / "north" / "images" / "broken.png").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"broken\.png"):
         pc.load_site(tmp_path / "north", "fundus")
+
+
+def test_a_task_of_ones_own_may_be_a_file_as_on_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_site(tmp_path / "north")
+    file = tmp_path / "cells.task.toml"
+    file.write_text('classes = ["background", "wall", "core"]\nresolution = 32\n')
+    for given in ("cells.task.toml", file):
+        assert pc.load_site("north", given).train.images.shape[1:] == (1, 32, 32)
+    assert pc.load_site("north", "cells.task.toml", resolution=16).train.images.shape[2] == 16
+    file.rename(tmp_path / "north" / "cells.task.toml")  # site.toml names a file beside itself
+    (tmp_path / "north" / "site.toml").write_text('task = "cells.task.toml"\n')
+    assert pc.load_site("north").train.images.shape[1:] == (1, 32, 32)
+    with pytest.raises(pc.ConfigError, match=r"task\.file = \"cell\.task\.toml\""):
+        pc.load_site("north", "cell.task.toml")

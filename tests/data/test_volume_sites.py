@@ -439,3 +439,15 @@ def test_linked_folders_are_followed_and_loops_end(tmp_path):
 
     assert len(read_site(tmp_path / "north").cases) == 3
     assert read_site(tmp_path / "north").mistakes == ()
+
+
+def test_a_site_knows_whether_its_pixels_have_a_size(tmp_path):
+    assert load(write_volume_site(tmp_path / "north"), tmp_path / "runs").measured
+    assert load(tmp_path / "north", tmp_path / "runs").measured  # as it was kept
+    write_site(tmp_path / "south")
+    settings = DataSettings(source=str(tmp_path / "south"))
+    (south,) = load_federation(TASKS["fundus"].with_resolution(32), settings)
+    assert not south.measured
+    (tmp_path / "south" / "site.toml").write_text("spacing = 1.0\n")
+    (south,) = load_federation(TASKS["fundus"].with_resolution(32), settings)
+    assert south.measured

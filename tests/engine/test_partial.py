@@ -20,7 +20,7 @@ from tests.federations import NEEDS, equal, run_locally
 TINY = ("network.width=2", "training.iterations=1", "training.batch=4", "federation.rounds=1")
 TERMS = {
     "fedgkd": ("method.teacher=vote", "federation.rounds=2"),
-    "fedlppa": ("method.crf=0.1", "method.mixing.first_passes=1"),
+    "fedlppa": ("method.weak.crf=0.1", "method.mixing.first_passes=1"),
     "fedicra": ("method.mixing.first_passes=1",),
 }
 

@@ -37,10 +37,10 @@ def as_in_the_run(done, data):
     runner = SiteRunner(assignment_of(run, run.folder.about().sites), torch.device("cpu"))
     info = next(each for each in runner.assignment.sites if each.name == name)
     state = SiteState(done.site(name), done.memory(name))
-    rows, cases, predicted = runner.score(info, data, Scoring(2, "test", ("dice",)), None, state)
+    scored = runner.score(info, data, Scoring(2, "test", ("dice",)), None, state)
     written = [row for row in done.folder.scores("test") if row[2] == name and row[5] == "dice"]
-    assert {row.case: row.value for row in written} == {row.case: row.value for row in rows}
-    return cases, predicted
+    assert {row.case: row.value for row in written} == {row.case: row.value for row in scored.rows}
+    return scored.cases, scored.predicted
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyclinic.losses import TensorError, gated_crf
-from polyclinic.losses.gated_crf import _closeness, _window_sums, shifted_sums
+from polyclinic.losses.gated_crf import _window_sums, closeness, shifted_sums
 from tests.losses import brute_force
 from tests.losses.brute_force import waves
 
@@ -63,17 +63,17 @@ def test_gradients_are_right():
 @given(seed=st.integers(0, 9999), size=sizes, radius=st.integers(0, 5))
 def test_other_devices_way_of_summing_gives_the_same(seed, size, radius):
     values, image, _ = sample(seed, channels=2, size=size)
-    closeness = _closeness(radius, 6.0)
-    expected = _window_sums(3 * image, closeness, values)
-    torch.testing.assert_close(shifted_sums(3 * image, closeness, values), expected)
+    near = closeness(radius, 6.0)
+    expected = _window_sums(3 * image, near, values)
+    torch.testing.assert_close(shifted_sums(3 * image, near, values), expected)
 
 
 def test_small_similarities_are_as_exact_as_large_ones():
     image = torch.arange(2000.0).sqrt()[None, None, None]
     values = torch.ones(1, 1, 1, 2000)
-    closeness = torch.ones(6, 11)
-    found = _window_sums(4 * image, closeness, values)
-    expected = _window_sums(4 * image.double(), closeness.double(), values.double())
+    near = torch.ones(6, 11)
+    found = _window_sums(4 * image, near, values)
+    expected = _window_sums(4 * image.double(), near.double(), values.double())
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-37)
     lone = torch.tensor([0.0, 5.0, 1e3, 1e19])[None, None, None]
     neighbours = _window_sums(lone, torch.ones(2, 3), torch.ones(1, 1, 1, 4)).flatten()

@@ -93,6 +93,17 @@ def test_a_mixture_of_zero_keeps_the_part_and_takes_the_rest(federation, keeps_i
         assert torch.equal(first[name], second[name]) != private
 
 
+def test_a_mixture_of_zero_is_fedper_with_that_part(federation, keeps_its_own):
+    """But for running statistics, which are never blended, and which training does not look at."""
+    small = federation(rounds=3)
+    done = small.run("keepsitsown", "method.mixing.rate=0.0", LAST)
+    fedper = small.run("fedper", "method.private=decoder", LAST)
+    for site in fedper.folder.about().sites:
+        own, other = done.site(site.name), fedper.site(site.name)
+        apart = {name for name in own if not torch.equal(own[name], other[name])}
+        assert all(name.startswith("decoder.") and "running" in name for name in apart)
+
+
 def test_a_mixture_of_zero_over_everything_is_local_training(federation, keeps_its_own):
     small = federation(rounds=3)
     done = small.run("keepsitsown", "method.whole=true", "method.mixing.rate=0.0", LAST)

@@ -112,8 +112,8 @@ def test_the_pull_is_towards_the_mixture_and_has_a_gradient(federation):
 
 def test_the_record_says_who_attends_to_whom(federation):
     done = federation(rounds=2).run("fedamp", LAST)
-    tables = done.folder.tables()
-    assert [table.name for table in tables] == ["attention"] * 2
+    tables = [table for table in done.folder.tables() if table.name == "attention"]
+    assert len(tables) == 2
     for row in tables[-1].values:
         assert sum(row) == pytest.approx(1)
 

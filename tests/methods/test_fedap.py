@@ -11,6 +11,7 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
 from polyclinic.methods.fedap import DISTANCES, FedAP, distance, rows
+from polyclinic.methods.fedsm import soft_pull
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import EmptySelection, everything, norms
 from polyclinic.runs import SiteInfo
@@ -41,10 +42,12 @@ def test_the_nearer_a_site_the_more_is_taken_of_it():
     assert not torch.allclose(table, table.T)  # of a distance that is the same both ways
 
 
-def test_at_equal_distances_all_others_count_alike():
+def test_at_equal_distances_all_others_count_alike_as_in_fedsms_soft_pull():
     table = rows(torch.full((5, 5), 2.5).double(), 0.6)
     others = table[~torch.eye(5, dtype=torch.bool)]
     torch.testing.assert_close(others, torch.full((20,), 0.1).double())
+    pulled = [soft_pull(0.6, place, 5) for place in range(5)]
+    torch.testing.assert_close(table, torch.tensor(pulled).double())
 
 
 def test_permuting_the_sites_permutes_the_rows():

@@ -8,11 +8,12 @@ from polyclinic.engine.local import LocalSites, assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.message import Message
+from polyclinic.federation.scoring import validation_loss
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
 from polyclinic.losses.distillation import teaching
 from polyclinic.losses.supervised import segmentation_loss
-from polyclinic.methods.fedgkd import PAST, FedGKD, past_models, validation_loss
+from polyclinic.methods.fedgkd import PAST, FedGKD, past_models
 from tests.federations import NETS, Done, a_site, equal, small_data
 
 LAST = "evaluation.choose=last"

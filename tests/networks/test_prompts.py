@@ -14,7 +14,7 @@ def prompts(size=4, **switches):
     return made
 
 
-def small(gate="residual", second=True, **changes):
+def small(gate="residual", second="copy", **changes):
     settings = {"attention": "dual", "channel_weights": "distance", "prompts": prompts()}
     net = NETWORKS["unet"](channels=1, classes=2, width=2)
     return PromptedSegmenter(net, gate=gate, second=second, **{**settings, **changes})
@@ -106,6 +106,11 @@ def test_the_second_decoder_starts_as_a_copy_that_shares_nothing():
     torch.testing.assert_close(first, second)
     net.second.head.weight.data.zero_()
     assert net.head.weight.any()
+
+
+def test_a_second_decoder_of_its_own_start_disagrees_from_the_beginning():
+    first, second = small(second="own").eval().both(torch.rand(1, 1, 32, 32))
+    assert not torch.allclose(first, second)
 
 
 def test_only_the_main_decoder_is_gated():

@@ -56,6 +56,24 @@ def test_means_come_with_intervals_over_patients(models, tmp_path):
     assert facts.mean == pytest.approx(np.mean(values))
 
 
+def test_a_site_may_name_the_file_of_its_task(models, tmp_path):
+    site = a_site(tmp_path / "north", cases=1, more='task = "zone.task.toml"\n')
+    about = 'name = "octa"\nclasses = ["background", "faz"]\n'
+    (site / "zone.task.toml").write_text(about)
+    assert evaluate({"good": models["good"]}, [site], metrics=["dice"]).scores
+    (site / "zone.task.toml").write_text(about.replace("faz", "zone"))
+    with pytest.raises(DataError, match="knows another task octa: its classes are"):
+        evaluate({"good": models["good"]}, [site], metrics=["dice"])
+
+
+def test_a_table_of_distances_names_their_unit(models, tmp_path):
+    north, south = a_site(tmp_path / "north", cases=1), a_site(tmp_path / "south", cases=1)
+    (south / "site.toml").unlink()
+    for folders, unit in (([north], "mm"), ([south], "px"), ([north, south], "mm or px")):
+        found = evaluate({"good": models["good"]}, folders, metrics=["dice", "hd95"])
+        assert {m: about.unit for m, about in found.metrics.items()} == {"dice": "", "hd95": unit}
+
+
 def test_distances_are_in_millimetres(models, tmp_path):
     site = a_site(tmp_path / "north", cases=1)
     small = evaluate(models, [site], metrics=["assd"]).matrix("assd")

@@ -23,7 +23,13 @@ from polyclinic.data.formats.segmentation import read_segmentation
 from polyclinic.predict import load
 from polyclinic.predict.folder import Options, predict_all
 from polyclinic.predict.inputs import inputs_in
-from tests.data.volumes import plain_dicom, write_nifti, write_series
+from tests.data.volumes import (
+    ORIENTATIONS,
+    plain_dicom,
+    reoriented,
+    write_nifti,
+    write_series,
+)
 from tests.predict.hand_made import disc, hand_made, written
 
 BIG = 4000  # brightness of volumes
@@ -111,6 +117,15 @@ def test_nifti_comes_back_with_its_shape_and_affine(model, tmp_path, axis):
         rows = table(tmp_path / "out")
         voxel = 0.7 * 0.5 * 2.5
         assert float(rows[0]["volume_mm3"]) == pytest.approx(np.sum(found == 1) * voxel, rel=1e-5)
+
+
+def test_nifti_is_cut_alike_in_whatever_order_it_is_stored(model, tmp_path):
+    volume = np.random.default_rng(0).normal(size=(20, 24, 5)).astype(np.float32)
+    masks = model.predict(write_nifti(tmp_path / "a.nii", volume))
+    for number in (13, 29, 41):
+        turned, affine = reoriented(volume, np.eye(4), ORIENTATIONS[number])
+        there, _ = reoriented(masks, np.eye(4), ORIENTATIONS[number])
+        assert (model.predict(write_nifti(tmp_path / "b.nii", turned, affine)) == there).all()
 
 
 def test_a_flat_nifti_stays_flat(model, tmp_path):
@@ -263,6 +278,9 @@ def test_python_takes_paths_pictures_and_arrays_alike(model, tmp_path):
     assert (model.predict(image) == expected).all()
     assert (model.predict(image[None]) == expected).all()
     assert (model.predict(np.stack([image] * 3, axis=2)) == expected).all()
+    palette = Image.fromarray(image).quantize(256)  # numbers of colours, not colours
+    assert (np.asarray(palette) != image).any()
+    assert (model.predict(palette) == expected).all()
     with pytest.raises(UnreadableError, match="is of no known type"):
         model.predict(written(tmp_path))
 

@@ -11,18 +11,18 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from polyclinic.config import Study, Tables
+from polyclinic.config import Tables
 from polyclinic.data.cases import Cases, SiteData
-from polyclinic.data.errors import DataError
 from polyclinic.data.preparing import Prepared, prepare
-from polyclinic.data.site_files import read_site_toml
-from polyclinic.data.sources import sources_of
-from polyclinic.data.tasks import Task, as_at_site
+from polyclinic.data.site_files import SiteToml
+from polyclinic.data.tasks import Task
 from polyclinic.engine.devices import device_of
 from polyclinic.engine.run import assignment_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import read_state
 from polyclinic.engine.unseen import finished_run
+from polyclinic.exporting.choosing import Origin
+from polyclinic.exporting.trained import as_at_its_site
 from polyclinic.federation.method import Method
 from polyclinic.federation.scoring import predictions
 from polyclinic.federation.site import Site
@@ -41,6 +41,8 @@ class Model:
     """The method, which knows how to predict."""
     site: Site
     """The site, whose network has the final weights."""
+    reading: SiteToml
+    """How the site reads volumes."""
 
     def predict(self, image: str | PathLike[str] | Image.Image | NDArray[Any]) -> Mask:
         """The class of every pixel, in the size and order of the image as it was given.
@@ -48,7 +50,8 @@ class Model:
         An image is a path, a PIL image, or an array: H×W, H×W×C or C×H×W; the file of a volume
         gives a mask for each of its slices.
         """
-        scan = opened(image, self.task.channels)
+        axis, window = self.reading.axis, self.reading.stored_window
+        scan = opened(image, self.task.channels, axis, window=window)
         masks = [self.probabilities(each).argmax(axis=0) for each in scan.slices()]
         return scan.in_own_order(np.stack(masks).astype(np.uint8))
 
@@ -72,22 +75,8 @@ def model_of(folder: RunFolder, name: str, tables: Tables) -> Model:
     nothing = cast(SiteData, None)  # a site that only predicts needs no cases of its own
     state, _ = read_state(folder.weights_path(name))
     site = runner.opened(info, nothing, state)
-    return Model(_task_at(run.study, name), runner.assignment.method, site)
-
-
-def _task_at(study: Study, name: str) -> Task:
-    """The task as the site prepares its images: its study says how, or its site.toml."""
-    task = study.task.built
-    own = {site.name: site.preparation for site in study.site}.get(name, {})
-    try:
-        sources = sources_of(task, study.data, study.site)
-    except DataError:  # the images lie elsewhere by now
-        sources = []
-    for source in sources:
-        told = read_site_toml(source.folder / "site.toml")[0] if source.folder else None
-        if told and name in (source.name, told.name, source.folder and source.folder.name):
-            own = {**told.preparation, **own}
-    return as_at_site(task, own, [])
+    task, reading = as_at_its_site(Origin(run, name))
+    return Model(task, runner.assignment.method, site, reading)
 
 
 def _one_case(image: Prepared) -> Cases:

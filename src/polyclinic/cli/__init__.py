@@ -18,6 +18,7 @@ from polyclinic.cli.evaluate import compare_models, evaluate
 from polyclinic.cli.exchange import export_site, import_site
 from polyclinic.cli.export import export
 from polyclinic.cli.predict import predict
+from polyclinic.cli.serve import serve
 from polyclinic.cli.unseen import unseen
 from polyclinic.cli.version import options
 from polyclinic.environment import prepare_environment
@@ -47,6 +48,7 @@ app.command()(export)
 app.command()(predict)
 app.command()(evaluate)
 app.command()(compare_models)
+app.command()(serve)
 
 StudyFile = Annotated[Path, typer.Argument(help="The TOML file of the study.")]
 Overrides = Annotated[

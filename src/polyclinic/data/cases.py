@@ -67,6 +67,7 @@ class SiteData:
     test: Cases
     groups: tuple[Groups, ...] = ()  # of the classes in labels; none where all are told apart
     mask_groups: Groups = ()  # of the classes in masks
+    measured: bool = False  # whether spacings are millimetres; else they are pixels of the files
 
     def known(self, regions: Regions) -> dict[str, tuple[int, ...]]:
         """The regions that the site's masks show."""

@@ -129,7 +129,8 @@ def _read(
         if content.prepared is not None
     )
     lines = tuple(mistakes.lines)
-    return LoadedSite(site.name, kind, tuple(cases), splits, lines, made, keep, *groups)
+    measured = all(case.spacing or site.toml.spacing for case in site.cases)
+    return LoadedSite(site.name, kind, tuple(cases), splits, lines, made, keep, *groups, measured)
 
 
 def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings) -> None:
@@ -170,6 +171,7 @@ def _made(site: LoadedSite, task: Task, seed: int) -> SiteData:
         kind=site.kind,
         groups=(site.label_groups,) if site.label_groups else (),
         mask_groups=site.mask_groups,
+        measured=site.measured,
         **{split: _cases(cases, site, task, seed) for split, cases in parts.items()},
     )
 

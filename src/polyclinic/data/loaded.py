@@ -36,6 +36,7 @@ class LoadedSite:
     keep: Path | None = None  # where its tensors are, or will be, kept
     label_groups: Groups = ()
     mask_groups: Groups = ()
+    measured: bool = False  # whether the size of all its pixels is known
 
 
 def narrowed(site: LoadedSite, names: tuple[str, ...], task: Task) -> LoadedSite:

@@ -44,6 +44,11 @@ def read_image(path: Path, channels: int, piece: Slice | None = None) -> Array:
     return np.ascontiguousarray(pixels, dtype=np.uint8 if pixels.dtype == np.bool_ else None)
 
 
+def as_pixels(picture: Image.Image) -> Array:
+    """The numbers of an open picture; colours where it has a palette or is not grey or RGB."""
+    return np.array(picture if picture.mode in PLAIN_MODES else picture.convert("RGB"))
+
+
 def read_stored(
     path: Path, keys: Sequence[str], *, colours: bool = False, piece: Slice | None = None
 ) -> Array:
@@ -127,9 +132,11 @@ def _read_picture(path: Path, _: Sequence[str], channels: int) -> Array:
             raise UnreadableError("is JPEG, which changes class numbers; save masks as PNG")
         if frames > 1:
             return np.stack([np.array(frame) for frame in ImageSequence.Iterator(picture)], axis=2)
-        as_is = picture.mode in PLAIN_MODES or (picture.mode == "P" and channels == NUMBERS)
+        if picture.mode == "P" and channels == NUMBERS:
+            return np.array(picture)
         clear = "transparency" in picture.info and channels == COLOURS
-        return np.array(picture if as_is else picture.convert("RGBA" if clear else "RGB"))
+        whole = clear and picture.mode not in PLAIN_MODES
+        return as_pixels(picture.convert("RGBA") if whole else picture)
 
 
 def _read_npy(path: Path, _: Sequence[str], __: int) -> Array:

@@ -15,7 +15,7 @@ from polyclinic.data.formats.instances import Instance, read_instance
 from polyclinic.data.formats.nifti import is_nifti, read_nifti
 from polyclinic.data.formats.segmentation import read_segmentation
 from polyclinic.data.formats.store import Store
-from polyclinic.data.formats.volume import Axis, Volume, axis_of, same_place
+from polyclinic.data.formats.volume import Axis, Volume, axis_of, same_place, usual_axis
 from polyclinic.data.readers import read_image
 from polyclinic.data.site_files import SiteToml
 from polyclinic.data.volume_finding import FoundVolume, is_picture
@@ -57,7 +57,7 @@ def read_volumes(
 
 def _read(found: FoundVolume, toml: SiteToml, store: Store) -> KeptVolume | list[tuple[Path, str]]:
     """The volume, or what is wrong with its files."""
-    axis: Axis = toml.axis or ("acquired" if found.dicom else "axial")
+    axis = toml.axis or usual_axis(dicom=found.dicom)
     how = f"image {axis} {toml.stored_window}"
     try:
         image = store.volume(found.files, how, lambda: _image(found, axis, toml.stored_window))

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from polyclinic.data.cases import SiteData
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.states import SiteState
+from polyclinic.engine.states import read_state
 from polyclinic.federation.scoring import score
 from polyclinic.runs import RoundTable, RunFolder
 
@@ -18,21 +18,18 @@ FILE = "cross_site.csv"
 FIELDS = ("model", "site", "case", "region", "metric", "value")
 
 
-def write_cross_site(
-    run: RunFolder,
-    runner: SiteRunner,
-    data: Mapping[str, SiteData],
-    states: Mapping[str, SiteState],
-) -> None:
+def write_cross_site(run: RunFolder, runner: SiteRunner, data: Mapping[str, SiteData]) -> None:
     """Write all scores as a table, and the first metric's means as a matrix for the report.
 
+    The models are those that the run folder keeps.
     A model predicts another site's images with its own site's weights, statistics included.
     """
     assignment = runner.assignment
     metrics = assignment.metrics
     rows = []
     for owner in assignment.sites:
-        model = runner.opened(owner, data[owner.name], states[owner.name])
+        state, _ = read_state(run.weights_path(owner.name))
+        model = runner.opened(owner, data[owner.name], state)
         for info in assignment.sites:
             there = data[info.name]
             cases = there.scorable("test", assignment.task.regions)

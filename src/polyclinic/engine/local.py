@@ -87,10 +87,8 @@ def local_sites(run: Run, data: Sequence[SiteData]) -> Iterator[LocalSites]:
     threads = threads_of(settings.threads, settings.workers)
     prepare_process(threads)
     runner = SiteRunner(assign(run, data), device_of(settings.device))
-    sites = LocalSites(
-        runner, data, run.folder, run.study.evaluation, workers=settings.workers, threads=threads
-    )
-    with closing(sites):
+    how = {"workers": settings.workers, "threads": threads}
+    with closing(LocalSites(runner, data, run.folder, run.study.evaluation, **how)) as sites:
         yield sites
 
 
@@ -166,14 +164,12 @@ class LocalSites:
     def keep(self, last: int) -> None:
         """Write each site's final model, its whole network and memory, into the run folder."""
         run, assignment = self.worker.run, self.runner.assignment
-        states = {}
         for info in self.scored:
             state = self.states.load(info.name, last)
             assert state is not None, "every site has finalized"
             keep_model(run, info.name, run.about().method, state, assignment)
-            states[info.name] = state
         if self.cross_site:
-            write_cross_site(run, self.runner, self.worker.data, states)
+            write_cross_site(run, self.runner, self.worker.data)
 
     def _map(self, work: Callable[..., Outcome], tasks: Sequence[Any]) -> Iterable[Outcome]:
         if self.pool:

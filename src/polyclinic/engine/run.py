@@ -181,4 +181,5 @@ def site_info(data: SiteData, task: Task, index: int = 0) -> SiteInfo:
     train, val, test = (len(split) for split in (data.train, data.val, data.test))
     partly = data.mask_groups or (data.groups[0] if len(data.groups) == 1 else ())
     names = group_names(task.classes, partly).values() if partly else ()
-    return SiteInfo(data.name, index, data.kind, train, val, test, " · ".join(names))
+    words = " · ".join(names)
+    return SiteInfo(data.name, index, data.kind, train, val, test, words, data.measured)

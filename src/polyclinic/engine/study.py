@@ -108,14 +108,18 @@ def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:
 def about(run: Run, runner: SiteRunner, threads: int) -> About:
     """What the run folder says of the run."""
     task = runner.assignment.task
-    told = AboutMetric.model_fields
+    told = ("title", "summary", "better")
+    measured = [site.measured for site in runner.assignment.sites]
     return About(
         method=run.choice.title,
         seed=run.seed,
         task=AboutTask(name=task.name, classes=task.classes, regions=dict(task.regions)),
         sites=runner.assignment.sites,
         metrics={
-            each.name: AboutMetric(**{key: getattr(each.built, key) for key in told})
+            each.name: AboutMetric(
+                **{key: getattr(each.built, key) for key in told},
+                unit=each.built.unit_at(measured),
+            )
             for each in run.study.metric
         },
         network=run.study.network.name,

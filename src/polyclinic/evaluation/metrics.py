@@ -6,7 +6,7 @@ mask has a distance to the other mask's surface; all of them are pooled, and `hd
 `hd95` their 95th percentile, `assd` their mean. None depends on which mask is called the true one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,7 +36,7 @@ class Metric:
 
     The function sees pairs in which both masks have a pixel; `empty` answers for all others. The
     unit is empty for a share in 0–1, which tables print in per cent; else values are printed as
-    they are. "px" stands for pixels, or for what the spacing is in.
+    they are. "px" stands for pixels, or for millimetres where the size of pixels is known.
     """
 
     function: Callable[[MaskPair], float]
@@ -45,6 +45,13 @@ class Metric:
     better: Literal["higher", "lower"]
     unit: str
     empty: Empty
+
+    def unit_at(self, measured: Iterable[bool]) -> str:
+        """The unit of scores at sites (or of cases) whose pixels have a size, or have none."""
+        known = {*measured}
+        if self.unit != "px" or True not in known:
+            return self.unit
+        return "mm or px" if False in known else "mm"
 
     def of(self, pair: MaskPair) -> float:
         """The value for a pair of masks."""

@@ -53,7 +53,7 @@ def packaged(origins: Sequence[Origin], *, title: str | None = None) -> Package:
                 looks.append(look_at(method, site, known.cases))
     judged = usual(task, known, looks) if known is not None and looks else None
     facts = _facts(origins, task, data, tuple(members), judged, title)
-    reading = {"axis": toml.axis or "acquired", "stored_window": toml.stored_window}
+    reading = {"axis": toml.axis, "stored_window": toml.stored_window}
     facts = facts.model_copy(update=reading)
     contents = {GRAPH: whole_graph(task, cores).SerializeToString(), **weights}
     cards = {CARD: card_text(facts).encode(), PAGE: card_page(facts).encode()}

@@ -18,8 +18,7 @@ from polyclinic.data.sources import listed_sites, sources_of
 from polyclinic.data.tasks import Task, as_at_site
 from polyclinic.engine.run import assignment_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.states import SiteState
-from polyclinic.engine.tensors import group, load_tensors
+from polyclinic.engine.states import read_state
 from polyclinic.exporting.choosing import SERVER, Origin
 from polyclinic.federation.method import Method
 from polyclinic.federation.site import Site
@@ -32,7 +31,7 @@ def in_use(origin: Origin) -> Iterator[tuple[Method, Site]]:
     folder = origin.run.folder
     runner = SiteRunner(assignment_of(origin.run, folder.about().sites), torch.device("cpu"))
     method, sites = runner.assignment.method, runner.assignment.sites
-    state = _state(folder.weights_path(origin.owner))
+    state, _ = read_state(folder.weights_path(origin.owner))
     nothing = cast(SiteData, None)  # a site that only predicts needs no cases of its own
     if origin.owner == SERVER:
         lacking = method.predicts_with(runner.net) - set(state.weights)
@@ -54,12 +53,12 @@ def in_use(origin: Origin) -> Iterator[tuple[Method, Site]]:
 def same_everywhere(origin: Origin) -> bool:
     """Whether all sites use the server's model, so that their scores are its scores."""
     folder = origin.run.folder
-    server = _state(folder.weights_path(SERVER)).weights
+    server = read_state(folder.weights_path(SERVER))[0].weights
     for info in folder.about().sites:
         path = folder.weights_path(info.name)
         if not path.exists():
             return False
-        own = _state(path).weights
+        own = read_state(path)[0].weights
         if any(not torch.equal(own[name], server[name]) for name in own if name in server):
             return False
     return True
@@ -85,22 +84,25 @@ def cases_of(origin: Origin) -> list[SiteData]:
 def as_at_its_site(origin: Origin) -> tuple[Task, SiteToml]:
     """The task as the model's site prepares its images, and what its site.toml says.
 
-    The server's model has the study's task. A site whose folder is not here counts as having none.
+    The server's model has the study's task. Of a site whose folder is not here, only the study
+    knows something.
     """
     study = origin.run.study
     task = study.task.built
+    named = {site.name: site.preparation for site in study.site}
+    known = as_at_site(task, named.get(origin.owner, {}), [])
     if origin.owner == SERVER or (origin.node is None and study.engine.name != "local"):
         return task, SiteToml()
     try:
         sources = sources_of(task, study.data, _places(origin))
     except (DataError, OSError):
-        return task, SiteToml()
+        return known, SiteToml()
     for source in sources:
         toml = read_site_toml(source.folder / "site.toml")[0] if source.folder else SiteToml()
         folder = source.folder.name if source.folder else ""
         if (source.name or toml.name or folder) == origin.owner:
             return as_at_site(task, {**toml.preparation, **source.preparation}, []), toml
-    return task, SiteToml()
+    return known, SiteToml()
 
 
 def _places(origin: Origin) -> tuple[SiteSettings, ...]:
@@ -117,8 +119,3 @@ def _splits(origin: Origin) -> Path:
     if origin.node is not None:
         return origin.node.state / SPLITS
     return origin.run.folder.path.parents[2] / SPLITS
-
-
-def _state(path: Path) -> SiteState:
-    tensors, _ = load_tensors(path)
-    return SiteState(group(tensors, "weights"), group(tensors, "memory"))

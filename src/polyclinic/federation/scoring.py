@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,13 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyclinic.data.batches import in_order
-from polyclinic.data.cases import Cases
+from polyclinic.data.cases import Cases, with_masks
 from polyclinic.data.field_of_view import background_out_of_view
 from polyclinic.data.tiling import tile_places, tile_weights
 from polyclinic.evaluation import METRICS, Metric
 from polyclinic.evaluation.scoring import ScoreRow, score_cases
 from polyclinic.federation.site import Site
-from polyclinic.networks.contract import likeliest
+from polyclinic.losses.supervised import segmentation_loss
+from polyclinic.networks.contract import Segmenter, likeliest
 
 if TYPE_CHECKING:
     from polyclinic.federation.method import Method
@@ -86,3 +88,12 @@ def validation_dice(method: Method, site: Site) -> float:
         raise ValueError(f"{type(method).__name__} needs validation cases at site {site.info.name}")
     rows, _ = score(method, site, cases, ["dice"])
     return float(np.mean([row.value for row in rows]))
+
+
+@torch.no_grad()
+def validation_loss(site: Site, net: Segmenter) -> float:
+    """The mean loss of a model over the batches of a site's validation cases with masks."""
+    cases = with_masks(site.data.val)
+    judged = in_order(replace(cases, labels=cases.masks), batch=AT_ONCE, device=site.device)
+    loss = site.marginal(segmentation_loss, masks=True)
+    return float(torch.stack([loss(net(each.images), each.labels) for each in judged]).mean())

@@ -11,17 +11,15 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Batch, with_masks
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, Stage
 from polyclinic.federation.mixing import mix
-from polyclinic.federation.scoring import AT_ONCE
+from polyclinic.federation.scoring import validation_loss
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
 from polyclinic.losses.distillation import teaching
-from polyclinic.losses.supervised import segmentation_loss
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.two_branches import branches
 from polyclinic.runs import SiteInfo
@@ -110,13 +108,3 @@ def past_models(server: Server) -> list[Weights]:
     """The shared weights of the last rounds, oldest first."""
     keys = sorted(key for key in server.memory if key.startswith(f"{PAST}/"))
     return [Weights(server.weights.layout, server.memory[key]) for key in keys]
-
-
-@torch.no_grad()
-def validation_loss(site: Site, net: Segmenter) -> float:
-    """The mean loss of a model over the batches of a site's validation cases with masks."""
-    cases = with_masks(site.data.val)
-    judged = in_order(replace(cases, labels=cases.masks), batch=AT_ONCE, device=site.device)
-    loss = site.marginal(segmentation_loss, masks=True)
-    losses = [loss(net(batch.images), batch.labels) for batch in judged]
-    return float(torch.stack(losses).mean())

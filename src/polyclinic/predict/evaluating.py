@@ -4,7 +4,7 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -153,7 +153,8 @@ def evaluate(
                 scores += rows
                 keep_worst(worst[name], rows, partial(_picture, case, found.classes, task))
             on_case(case.name)
-    known = {name: METRICS[name] for name in metrics}
+    measured = [site.measured for site in sites]
+    known = {name: replace(METRICS[name], unit=METRICS[name].unit_at(measured)) for name in metrics}
     kept = {name: tuple(found) for name, found in worst.items()}
     names = tuple(site.name for site in sites)
     return Evaluation(tuple(models), names, known, tuple(scores), kept)

@@ -86,7 +86,7 @@ class PackageFacts(Facts):
     task: Task
     colours: dict[str, str]  # class → #rrggbb
     spacing: tuple[float, float] | None = None  # of the training images, rows and columns
-    axis: Axis = "acquired"  # along which the site cuts volumes into slices
+    axis: Axis | None = None  # along which the site cuts volumes; None: as the format has it
     stored_window: bool = False  # whether it sees DICOM through the window stored in it
     members: tuple[Member, ...]
     sites: tuple[SiteFacts, ...]

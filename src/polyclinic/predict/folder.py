@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -30,7 +31,7 @@ Failure = tuple[Path, str]
 class Options:
     """How cases are read and judged."""
 
-    axis: Axis = "acquired"  # along which volumes are cut into slices
+    axis: Axis | None = None  # along which volumes are cut; None: as the format has it
     window: bool = False  # see DICOM through the window that is stored in it
     spacing: tuple[float, float] | None = None  # mm of a picture's pixels, rows and columns
     flips: bool = True  # predict mirrored images too, for the note
@@ -89,10 +90,7 @@ def _predicted(model: Model, given: Input, to: Path, options: Options) -> Record
     started = time.perf_counter()
     marks = stamp(given.files)
     scan = given.read(model.task.channels, options.axis, window=options.window)
-    found = [model.look(image, flips=options.flips) for image in scan.slices()]
-    masks = np.stack([each.classes for each in found])
-    note = joined([each.note for each in found])
-    shown = int(np.argmax([np.count_nonzero(mask) for mask in masks]))
+    masks, note, shown = looked_at(model, scan, flips=options.flips)
     picture = overlay(scan.voxels[shown], masks[shown], model.facts.colours, model.task)
     place = to / OVERLAYS / f"{given.name}.png"
     with replacing(place) as unfinished:
@@ -110,6 +108,26 @@ def _predicted(model: Model, given: Input, to: Path, options: Options) -> Record
         reasons=note.reasons,
         seconds=time.perf_counter() - started,
     )
+
+
+class Looked(NamedTuple):
+    """The masks of a case's slices, the note on it, and the slice that shows most."""
+
+    masks: Masks
+    note: Note
+    shown: int
+
+
+def looked_at(model: Model, scan: Scan, *, flips: bool = True) -> Looked:
+    """What the model makes of all slices of a case."""
+    found = [model.look(image, flips=flips) for image in scan.slices()]
+    masks = np.stack([each.classes for each in found])
+    return Looked(masks, joined([each.note for each in found]), most_shown(masks))
+
+
+def most_shown(masks: Masks) -> int:
+    """The slice with the most pixels that are no background."""
+    return int(np.argmax([np.count_nonzero(mask) for mask in masks]))
 
 
 def joined(notes: Sequence[Note]) -> Note:

@@ -16,7 +16,7 @@ from polyclinic.data.formats.nifti import SUFFIXES as NIFTI
 from polyclinic.data.formats.nifti import is_nifti
 from polyclinic.data.formats.reading import Stack, files_below, stacks_of
 from polyclinic.data.formats.volume import Axis, Volume
-from polyclinic.data.readers import SUFFIXES, read_image, with_channels
+from polyclinic.data.readers import SUFFIXES, as_pixels, read_image, with_channels
 
 Array = NDArray[Any]
 
@@ -62,7 +62,7 @@ class Input:
     files: tuple[Path, ...]
     stack: Stack | None = None
 
-    def read(self, channels: int, axis: Axis = "acquired", *, window: bool = False) -> Scan:
+    def read(self, channels: int, axis: Axis | None = None, *, window: bool = False) -> Scan:
         """The case; UnreadableError where it cannot be used."""
         if self.stack is None:
             return Scan(read_image(self.files[0], channels)[None])
@@ -98,7 +98,7 @@ def inputs_in(paths: Sequence[Path]) -> tuple[list[Input], list[tuple[Path, str]
 def opened(
     image: str | PathLike[str] | Image.Image | Array,
     channels: int,
-    axis: Axis = "acquired",
+    axis: Axis | None = None,
     *,
     window: bool = False,
 ) -> Scan:
@@ -109,7 +109,7 @@ def opened(
             told = "; ".join(f"{file} {text}" for file, text in left)
             raise UnreadableError(told or f"{image} holds {len(found)} cases; give one of them")
         return found[0].read(channels, axis, window=window)
-    array = np.asarray(image)
+    array = as_pixels(image) if isinstance(image, Image.Image) else np.asarray(image)
     if array.dtype not in (np.uint8, np.bool_):
         array = array.astype(np.float32)
     return Scan(_channels_first(array, channels)[None])

@@ -7,10 +7,11 @@ from pathlib import Path
 from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import read_content
 from polyclinic.data.coding import coding_of
-from polyclinic.data.errors import DataError
+from polyclinic.data.errors import DataError, Findings, refuse
 from polyclinic.data.folder import SiteFolder, read_site
 from polyclinic.data.preparing import View
 from polyclinic.data.readers import Array
+from polyclinic.data.site_task import check_task
 from polyclinic.data.tasks import Task
 from polyclinic.masks import Mask, known_regions
 
@@ -40,6 +41,11 @@ class LabelledSite:
         """What the site is called."""
         return self.folder.name
 
+    @property
+    def measured(self) -> bool:
+        """Whether the size of all pixels is known."""
+        return all(case.spacing or self.folder.toml.spacing for case in self.chosen)
+
     def regions(self, task: Task) -> dict[str, tuple[int, ...]]:
         """The regions that the site's masks show."""
         return known_regions(task.regions, coding_of(self.folder.toml, task)[0].masks.groups)
@@ -62,14 +68,12 @@ class LabelledSite:
 def labelled_site(folder: Path, task: Task, split: str | None = None) -> LabelledSite:
     """The cases with masks of one split; by default the test cases where the folder says so."""
     site = read_site(folder)
-    mistakes = list(site.mistakes)
-    if site.toml.task not in (None, task.name):
-        mistakes.append(
-            f"site {site.name}: is for the task {site.toml.task}, the model for {task.name}"
-        )
-    mistakes += [f"site {site.name}, site.toml: {text}" for text in coding_of(site.toml, task)[1]]
-    if mistakes:
-        raise DataError(mistakes)
+    mistakes = Findings(site.name, folder)
+    mistakes.include(site.mistakes)
+    check_task(site, task, mistakes, "the model for")
+    for text in coding_of(site.toml, task)[1]:
+        mistakes.add(text, folder / "site.toml")
+    refuse(mistakes.lines)
     given = any(case.split for case in site.cases)
     meant = split or ("test" if given else "all")
     chosen = [case for case in site.cases if case.mask is not None and meant in ("all", case.split)]

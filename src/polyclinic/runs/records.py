@@ -44,6 +44,7 @@ class SiteInfo:
     val: int = 0
     test: int = 0
     annotates: str = ""  # what its masks tell apart, in words, where that is not all of the task
+    measured: bool = False  # whether the size of its pixels is known, so that distances are in mm
 
 
 class AboutMetric(_Record):

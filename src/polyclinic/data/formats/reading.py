@@ -10,7 +10,7 @@ from polyclinic.data.formats.dicom import read_instances
 from polyclinic.data.formats.instances import Instance, is_dicom, read_instance, volumes_of
 from polyclinic.data.formats.limits import MAX_FILES
 from polyclinic.data.formats.nifti import is_nifti, read_nifti
-from polyclinic.data.formats.volume import Axis, Volume
+from polyclinic.data.formats.volume import Axis, Volume, usual_axis
 
 Left = tuple[Path, str]  # a file, and why it is no part of a volume
 
@@ -22,11 +22,12 @@ class Stack:
     files: tuple[Path, ...]
     instances: tuple[Instance, ...] = ()
 
-    def read(self, axis: Axis = "acquired", *, stored_window: bool = False) -> Volume:
-        """The volume, its slices along `axis`."""
+    def read(self, axis: Axis | None = None, *, stored_window: bool = False) -> Volume:
+        """The volume, its slices along `axis`, by default as the format has them."""
+        chosen = axis or usual_axis(dicom=bool(self.instances))
         if self.instances:
-            return read_instances(self.instances, axis, stored_window)
-        return read_nifti(self.files[0], axis)
+            return read_instances(self.instances, chosen, stored_window)
+        return read_nifti(self.files[0], chosen)
 
 
 def is_volume(path: Path) -> bool:

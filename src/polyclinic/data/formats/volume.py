@@ -107,6 +107,11 @@ def turn_to(affine: Array, axis: Axis, across: int) -> tuple[Turn, float]:
     return Turn((order[0], order[1], order[2]), (flipped[0], flipped[1], flipped[2])), tilt
 
 
+def usual_axis(*, dicom: bool) -> Axis:
+    """Along which axis volumes are cut where nobody says it."""
+    return "acquired" if dicom else "axial"
+
+
 def axis_of(volume: Volume, unknown: Axis) -> Axis:
     """Along which axis the slices go, `unknown` where the volume does not say its place."""
     if volume.affine is None:

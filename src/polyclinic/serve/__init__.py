@@ -1,0 +1,1 @@
+"""A model behind a web page, HTTP and DICOM; nothing here needs torch."""
