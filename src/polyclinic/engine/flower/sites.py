@@ -132,7 +132,10 @@ class FlowerSites:
         return {
             "study": self.study,
             "run": self.versions.run,
-            "sites": tuple((s.name, s.index, s.kind, s.train) for s in self.scored),
+            # How many cases the others have is nobody's business.
+            "sites": tuple(
+                (s.name, s.index, s.kind, s.train if s.name == site else 0) for s in self.scored
+            ),
             "number": number,
             "reads": self.versions.before(site, since),
             "keep": tuple(sorted(versions - {NO_STATE})),
