@@ -39,8 +39,7 @@ ROUNDS = 3
 STUDY = """
 task = { name = "octa", resolution = 32 }
 network = "NETWORK"
-data = { size = 0.4 }
-site = [SITES]
+data = { size = 0.4, only = [SITES] }
 [method]
 name = "METHOD"
 then = [THEN]
@@ -148,7 +147,7 @@ def measured(method: str, network: str = "unet", then: str = "") -> Measured:
 
 
 def study_of(folder: Path, method: str, network: str, then: str) -> Study:
-    names = (f'{{ name = "{site.name}" }}' for site in synthetic.federation("octa")[:3])
+    names = (f'"{site.name}"' for site in synthetic.federation("octa")[:3])
     words = {"NETWORK": network, "METHOD": method, "SITES": ", ".join(names)}
     text = STUDY.replace("THEN", f'"{then}"' if then else "")
     for word, meant in words.items():

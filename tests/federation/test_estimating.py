@@ -14,6 +14,7 @@ from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.unseen import ENSEMBLE, TUNED, try_models
 from polyclinic.federation.estimating import Moments, input_moments, reestimate
 from polyclinic.federation.message import Message
+from polyclinic.methods import METHODS
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.methods.pflfe import PFLFE
 from polyclinic.networks.parts import EmptySelection, part, statistics
@@ -22,6 +23,7 @@ from tests.federations import equal, perform, small_data
 LAST = "evaluation.choose=last"
 ESTIMATED = ("federation.statistics=estimated", LAST)
 THEN = '"reestimate"'
+WITH_NORMS = {"feddp": ("network.name=small_unet", "method.private=none")}
 
 
 def site_of(small, method="fedavg", *settings, number=0):
@@ -201,6 +203,23 @@ def test_the_finishing_step_gives_what_the_setting_gives(federation, method):
             assert equal(after.memory(site.name), estimated.memory(site.name))
         else:
             assert equal(after.site(site.name), estimated.site(site.name))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [name if name == "apfl" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS],
+)
+def test_the_finishing_step_can_follow_every_method_and_moves_statistics_alone(federation, method):
+    small = federation(rounds=1)
+    settings = (LAST, *WITH_NORMS.get(method, ()))
+    plain, after = small.run(method, *settings), small.run(method, *settings, then=THEN)
+    assert equal(plain.tensors("server"), after.tensors("server"))
+    for site in plain.folder.about().sites:
+        before, now = plain.tensors(site.name), after.tensors(site.name)
+        assert before.keys() == now.keys()
+        moved = {name for name in before if not torch.equal(before[name], now[name])}
+        assert moved
+        assert all("running" in name for name in moved)
 
 
 def test_it_can_stand_before_and_behind_fine_tuning(federation):
