@@ -9,6 +9,7 @@ import torch
 from polyclinic.engine.flower.engine import travelling
 from polyclinic.engine.flower.ledger import summary
 from polyclinic.engine.flower.protocol import ScoreRequest, StageRequest, requesting
+from polyclinic.engine.flower.scrubbing import refusal
 from polyclinic.engine.flower.wire import Payload, header_of, pack
 from polyclinic.engine.process import prepare_process
 from polyclinic.federation.message import Message
@@ -144,6 +145,8 @@ def test_scores_are_given_only_where_the_study_has_them(hospitals):
     ):
         refused = attacker.score(**({"reads": 2} | wrong)).header["refused"]
         assert "does not score" in refused
+    attacker.stage("finalize", 3, reads=2, writes=6)
+    assert "a state of round 3 is not that of 2" in attacker.score(reads=6).header["refused"]
 
 
 def test_masks_cannot_be_read_through_ever_more_score_requests(hospitals):
@@ -223,6 +226,12 @@ def test_refusals_name_nobody_wherever_the_name_stands(hospitals, put):
     refused = header_of(service.respond(greeting(hospitals.study())))["refused"]
     assert not any(word in refused for word in NAME.split(", "))
     assert "its data cannot be used; the log of the site says why under the code" in refused
+
+
+def test_of_a_program_that_fails_only_the_kind_of_error_is_told(hospitals):
+    site = hospitals.site_file(hospitals.names[0])
+    told = refusal(KeyError(NAME), "c0de", site)
+    assert told == "its program failed (KeyError); the log of the site says why under the code c0de"
 
 
 def test_a_greeting_that_is_refused_reads_no_data_and_divides_none(hospitals):
