@@ -62,7 +62,13 @@ def test_the_defaults_are_those_of_the_documentation(write):
         "methods": ("*",),
         "packages": (),
         "weights": (),
+        "rounds": 1000,
+        "batch": 4,
+        "learning_rate": 0.1,
+        "resolution": 1024,
+        "scores": "cases",
         "cases": 5,
+        "repeats": 10,
         "message_megabytes": 500,
     }
 
@@ -103,7 +109,7 @@ def test_all_mistakes_are_told_at_once(write):
 
 
 @pytest.mark.parametrize(
-    ("key", "meant"), [("message_megabytes", "allow.message_megabytes"), ("batch", "")]
+    ("key", "meant"), [("message_megabytes", "allow.message_megabytes"), ("momentum", "")]
 )
 def test_a_setting_at_the_wrong_place_is_sent_to_its_section_of_this_file(write, key, meant):
     text = mistakes_of(write(f"{key} = 3\n{SMALLEST}"))[key]

@@ -170,3 +170,25 @@ def test_a_message_without_weights_is_an_answer_too(tmp_path):
             assert all(not reply.weights for reply in replies.values())
 
     list(a_loop(tmp_path, MemorySites(), method=Quiet())[0].run())
+
+
+@dataclass(frozen=True)
+class Spoilt(Method):
+    """Makes weights from the second round's replies that nobody could use."""
+
+    factor: float = 1.0
+
+    def combine(self, server, replies):
+        super().combine(server, replies)
+        if server.round == 2:
+            server.weights.flat.mul_(self.factor)
+
+
+@pytest.mark.parametrize("factor", [float("inf"), 1e30])
+def test_combined_weights_that_nobody_could_use_never_replace_a_good_checkpoint(tmp_path, factor):
+    loop, _ = a_loop(tmp_path, MemorySites(), method=Spoilt(factor), choose="last")
+    with pytest.raises(TrainingFailed, match=r"combined in round 2.*the round before are kept"):
+        list(loop.run())
+    resumed, _ = a_loop(tmp_path, MemorySites(), choose="last")
+    list(resumed.run())
+    assert resumed.server.weights["w"].tolist() == [3 * MEAN] * 2

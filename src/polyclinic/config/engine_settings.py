@@ -19,7 +19,7 @@ class EngineSettings(Section):
     needs: ClassVar = {
         **dict.fromkeys(("workers", "threads", "device"), ("name", "local")),
         **dict.fromkeys(
-            ("encoding", "quorum", "deadline", "patience", "at_once"), ("name", "flower")
+            ("encoding", "quorum", "deadline", "patience", "at_once", "stray"), ("name", "flower")
         ),
     }
 
@@ -41,3 +41,5 @@ class EngineSettings(Section):
     """Seconds to wait for an unreachable site once all others have answered."""
     at_once: AtLeastOne | None = None
     """How many sites may work at the same time; by default all."""
+    stray: Annotated[float, Field(gt=1)] = 100.0
+    """Replies whose change is more than so many times as long as the median one are left out."""

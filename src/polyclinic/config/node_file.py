@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -97,8 +97,20 @@ class Permissions(Section):
     """Installed packages, beside Polyclinic, whose code a study may use here."""
     weights: tuple[Path, ...] = ()
     """Files of weights here that a study may start from; it names them by their SHA-256."""
+    rounds: AtLeastOne = 1000
+    """The largest `federation.rounds` that a study may ask for."""
+    batch: AtLeastOne = 4
+    """The smallest `training.batch`: the statistics of a batch of one image show that image."""
+    learning_rate: Positive = 0.1
+    """The largest `training.learning_rate`."""
+    resolution: AtLeastOne = 1024
+    """The largest side, in pixels, to which images may be brought."""
+    scores: Literal["cases", "mean"] = "cases"
+    """`mean` lets only the mean of each region and metric leave, rounded, in place of each case."""
     cases: AtLeastOne = 5
     """The fewest training cases with which the site takes part."""
+    repeats: AtLeastOne = 10
+    """With how many different messages a stage, or the scores, of one round may be asked for."""
     message_megabytes: Positive = 500.0
     """The largest message that may come or go, in megabytes of 10⁶ bytes."""
 
@@ -106,9 +118,9 @@ class Permissions(Section):
 class PrivacySettings(Section):
     """How an update is clipped (L2 norm) and blurred (noise multiplier) before it leaves."""
 
-    clip: Positive
+    clip: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """Bound on the L2 norm of an update."""
-    noise: Annotated[float, Field(ge=0)]
+    noise: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     """Standard deviation of the noise, as a multiple of `clip`."""
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     """The δ for which the ledger states ε."""

@@ -152,6 +152,12 @@ class EvaluationSettings(Section):
     cross_site: bool = False
     """Score every site's model at every site, too, where all are on this machine."""
 
+    def due(self, number: int, last: int) -> bool:
+        """Whether models are validated after this round, of so many."""
+        return 0 < number <= last and (
+            number == last or bool(self.every and number % self.every == 0)
+        )
+
     @field_validator("metrics")
     @classmethod
     def _each_once(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:

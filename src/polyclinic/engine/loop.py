@@ -19,6 +19,7 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import TrainingFailed
+from polyclinic.federation.weights import LARGEST
 from polyclinic.runs import RoundLine, RoundTable, Score, SiteInfo
 from polyclinic.seeds import torch_generator
 
@@ -130,6 +131,7 @@ class Loop:
                     self._refuse_too_few(missed, len(infos), f"round {number}, stage {stage.name}")
                     if replies:
                         stage.combine(self.server, replies)
+                        self._refuse_spoilt(number, stage)
                 finally:
                     self.waiting.clear()
             since = number
@@ -170,8 +172,19 @@ class Loop:
                 f"{needed} are needed; the round before is kept\n{reasons}"
             )
 
+    def _refuse_spoilt(self, number: int, stage: Stage) -> None:
+        """Stop before combined weights that no site could use replace those of the round before."""
+        weights = self.server.weights.flat
+        memory = [t for t in self.server.memory.values() if t.is_floating_point()]
+        sound = all(bool(torch.isfinite(tensor).all()) for tensor in (weights, *memory))
+        if not sound or (weights.numel() and float(weights.abs().max()) > LARGEST):
+            raise TrainingFailed(
+                f"the weights combined in round {number}, stage {stage.name}, are not finite or "
+                f"beyond ±{LARGEST:g}; the weights of the round before are kept"
+            )
+
     def _validate(self, number: int) -> Generator[Event, None, float | None]:
-        if not self._due(number):
+        if not self.evaluation.due(number, self.assignment.rounds):
             return None
         finalizing = self.method.finalizing()
         messages = {info.name: finalizing.message(self.server, info) for info in self.sites.scored}
@@ -207,10 +220,6 @@ class Loop:
             for site, each in notes.items():
                 yield from map(Notice, warnings_about(site, each))
         return means
-
-    def _due(self, number: int) -> bool:
-        last, every = self.assignment.rounds, self.evaluation.every
-        return 0 < number <= last and (number == last or bool(every and number % every == 0))
 
     def _save(self, number: int, seconds: float) -> None:
         self._record()  # first, so that no finished round lacks its record

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from polyclinic.networks.parts import Names
 
+LARGEST = 1e6  # of any weight that is taken from elsewhere: no training gives a larger one
+
 
 @dataclass(frozen=True)
 class Slot:

@@ -95,24 +95,24 @@ def test_what_was_cut_off_is_seen_by_whoever_noted_the_last_hash(ledger):
     assert ledger.head() != noted
 
 
-def test_epsilon_grows_with_every_noisy_message(ledger):
+def test_epsilon_grows_with_every_noisy_message(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
     assert ledger.epsilon(1e-5) == 0
+    update = Payload({}, {"weights/head.a": torch.zeros(2)})
     spent = []
     for _ in range(3):
-        spent.append(ledger.epsilon(1e-5, 2.0))
-        ledger.add(Payload({}), {"run": "trial", "noise": 2.0, "epsilon": spent[-1]})
-    assert spent == sorted(spent)
-    assert spent[0] < spent[-1]
+        spent.append(ledger.epsilon(1e-5, [2.0]))
+        ledger.add(update, {"run": "trial", "noise": 2.0, "epsilon": spent[-1]})
+    assert 0 < spent[0] < spent[1] < spent[2]
     assert ledger.epsilon(1e-5) == spent[-1]
-    assert "ε so far" in summary(ledger)[0]
+    ledger.add(update, {"run": "trial", "again": True})
+    assert ledger.epsilon(1e-5) == spent[-1]
+    assert "ε of the updates so far" in summary(ledger)[0]
+    assert "infinite" not in summary(ledger)[0]
+    ledger.add(Payload({}), {"run": "trial", "bare": "scores"})
+    assert "infinite with the 1 messages of scores" in summary(ledger)[0]
 
 
-@pytest.mark.parametrize(("noise", "messages"), [(1.0, 1), (0.8, 10), (4.0, 100)])
-def test_epsilon_is_that_of_an_independent_search_over_renyi_orders(tmp_path, noise, messages):
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    for _ in range(messages):
-        ledger.add(Payload({}), {"noise": noise})
-    orders = [1 + x / 1000 for x in range(1, 60000)]
-    delta = 1e-5
-    best = min(messages * a / (2 * noise**2) + math.log(1 / delta) / (a - 1) for a in orders)
-    assert ledger.epsilon(delta) == pytest.approx(best, rel=1e-3)
+def test_epsilon_is_infinite_as_soon_as_weights_leave_without_noise(ledger):
+    assert ledger.epsilon(1e-5) == math.inf
+    assert ledger.epsilon(1e-5, [100.0]) == math.inf

@@ -119,7 +119,7 @@ def test_noise_has_the_promised_deviation_and_differs_every_time(policy):
     assert not torch.equal(first.weights.flat, second.weights.flat)
     draws = torch.cat([noisy.blurred(still, weights(1.0))[0].weights.flat - 1 for _ in range(30)])
     assert float(draws.std()) == pytest.approx(1.0, rel=0.05)
-    assert first.numbers["epsilon"] == facts["epsilon"] == noisy.ledger.epsilon(1e-6, 0.5)
+    assert first.numbers["epsilon"] == facts["epsilon"] == noisy.ledger.epsilon(1e-6, [0.5])
 
 
 def test_methods_whose_messages_have_no_bound_are_refused_with_the_reason(policy):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,19 +27,25 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def add(self, payload: Payload, facts: Mapping[str, Any]) -> None:
-        """Note a payload that is about to leave; on disk when this returns."""
+    def add(self, payload: Payload, facts: Mapping[str, Any]) -> bytes:
+        """Note a payload that is about to leave; gives its bytes once the line is on disk.
+
+        `content` is the hash of all these bytes, `sent` their number, `bytes` that of the tensors.
+        """
+        data = payload.to_bytes()
         line = {
             "at": datetime.now().astimezone().isoformat(timespec="seconds"),
             **facts,
             "bytes": payload.nbytes,
             "arrays": payload.contents(),
-            "content": payload.digest(),
+            "sent": len(data),
+            "content": hashlib.sha256(data).hexdigest(),
             "before": self.head(),
         }
         line["hash"] = _hash(line)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         append_lines(self.path, json.dumps(line, ensure_ascii=False) + "\n")
+        return data
 
     def lines(self) -> list[dict[str, Any]]:
         """All lines as they stand; LedgerBroken where one is none."""
@@ -79,15 +84,17 @@ class Ledger:
             before = own
         return found
 
-    def epsilon(self, delta: float, more: float = 0.0) -> float:
-        """What all noisy messages so far, and one more of this noise, give away: ε at this δ.
+    def epsilon(self, delta: float, more: Iterable[float] = ()) -> float:
+        """What all updates so far, and more of these noises, give away: ε at this δ.
 
-        Each is a Gaussian mechanism of sensitivity `clip` and deviation `noise · clip`, so it costs
-        1 / (2 noise²) in zero-concentrated privacy, and these add up (Bun and Steinke, 2016).
+        It is infinite as soon as weights or extras left without noise. The unit is a site's update;
+        for a patient, whose data could change it from any into any other, noises count half. Scores
+        are not in it: their lines are marked `bare`.
         """
-        noises = [float(line["noise"]) for line in self.lines() if line.get("noise")]
-        rho = sum(1 / (2 * noise**2) for noise in [*noises, more] if noise)
-        return rho + 2 * math.sqrt(rho * math.log(1 / delta))
+        from polyclinic.engine.flower.privacy import epsilon_of  # brings scipy
+
+        lines = [line for line in self.lines() if line["bytes"] and not line.get("again")]
+        return epsilon_of([*(float(line.get("noise") or 0) for line in lines), *more], delta)
 
     def _read(self, texts: list[str]) -> list[dict[str, Any]]:
         try:
@@ -114,10 +121,16 @@ def summary(ledger: Ledger) -> list[str]:
     """What left the site, a line for each run, and the hash to note elsewhere."""
     lines = ledger.lines()
     texts = []
-    for run in dict.fromkeys(str(line.get("run")) for line in lines):
+    refusals = sum("refused" in line for line in lines)
+    for run in dict.fromkeys(str(line["run"]) for line in lines if "run" in line):
         of_run = [line for line in lines if line.get("run") == run]
-        megabytes = sum(line["bytes"] for line in of_run) / 1e6
+        megabytes = sum(line.get("sent", line["bytes"]) for line in of_run) / 1e6
         spent = [line["epsilon"] for line in of_run if "epsilon" in line]
-        privacy = f", ε so far {spent[-1]:.2f}" if spent else ""
+        bare = sum("bare" in line for line in of_run)
+        privacy = f", ε of the updates so far {spent[-1]:.2f}" if spent else ""
+        if spent and bare:
+            privacy += f", infinite with the {bare} messages of scores, which have no noise"
         texts.append(f"{run}: {len(of_run)} messages, {megabytes:.1f} MB{privacy}")
+    if refusals:
+        texts.append(f"{refusals} requests refused")
     return [*texts, f"{len(lines)} lines, none changed; the last has the hash {ledger.head()}"]

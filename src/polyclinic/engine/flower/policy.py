@@ -1,21 +1,26 @@
 """A site's policy: what it agrees to, what may leave, and how much it is blurred before."""
 
-import secrets
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import is_dataclass, replace
-from fnmatch import fnmatchcase
+import math
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from polyclinic.config import Study
 from polyclinic.config.node_file import Permissions, PrivacySettings
+from polyclinic.data.errors import listed
 from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.engine.flower.limits import (
+    budgets_of,
+    fits,
+    refused_settings,
+    refused_training,
+)
+from polyclinic.engine.flower.privacy import released
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED, SPECTRUM
-from polyclinic.federation.weights import Weights
+from polyclinic.federation.weights import LARGEST, Weights
 from polyclinic.networks.pretrained import fingerprint
 
 NOT_DISCLOSED = (
@@ -68,6 +73,7 @@ class Policy:
         """Refuse a run that goes beyond what this site allows."""
         (choice,) = study.method
         refused = refused_settings(self.allow, [choice.name], budgets_of(study))
+        refused += refused_training(self.allow, study)
         if cases < self.allow.cases:
             refused.append(
                 f"there are {cases} training cases, and at least {self.allow.cases}"
@@ -91,7 +97,7 @@ class Policy:
         refused += [
             f"the extra {name!r} may not leave; allowed are {', '.join(self.allow.extras)}"
             for name in extras
-            if name != SPECTRUM and not _fits(name, self.allow.extras)
+            if name != SPECTRUM and not fits(name, self.allow.extras)
         ]
         if message.nbytes > self.largest:
             megabytes = message.nbytes / 1e6
@@ -101,23 +107,37 @@ class Policy:
             )
         _refuse(refused)
 
+    def check_received(self, message: Message) -> None:
+        """Refuse a message of the server's with values that no training gives.
+
+        A single one that is not finite would turn clipping off, because the update had no norm.
+        """
+        tensors = {**message.weights, **message.extras}
+        bad = [n for n, t in tensors.items() if t.is_floating_point() and not t.isfinite().all()]
+        bad += [name for name, number in message.numbers.items() if not math.isfinite(number)]
+        if bad:
+            raise PolicyRefusal(
+                f"the server's message has values that are not finite: {listed(bad, most=3)}"
+            )
+        weights = message.weights.flat
+        if weights.numel() and float(weights.abs().max()) > LARGEST:
+            raise PolicyRefusal(f"the server's message has weights beyond ±{LARGEST:g}")
+
     def blurred(self, message: Message, received: Weights) -> tuple[Message, dict[str, float]]:
         """The message as it leaves, clipped and with noise if set, and the facts for the ledger."""
         if self.privacy is None or not (message.weights or message.extras):
             return message, {}
         self._refuse_unbounded(message, received)
-        change = message.weights.flat.cpu() - received.pick(message.weights.names).flat.cpu()
-        norm = float(change.double().norm())
-        change *= min(1.0, self.privacy.clip / max(norm, 1e-12))
-        # Not the study's seed: whoever knows that could take the noise away again.
-        rng = torch.Generator().manual_seed(secrets.randbits(63))
-        deviation = self.privacy.noise * self.privacy.clip
-        change += torch.randn(change.shape, generator=rng) * deviation
-        flat = received.pick(message.weights.names).flat.cpu() + change
+        before = received.pick(message.weights.names).flat.cpu().double()
+        change = (message.weights.flat.cpu().double() - before).numpy()
+        noisy = released(change, self.privacy.clip, self.privacy.noise)
+        flat = (before + torch.from_numpy(noisy)).float()
         facts = {"clip": self.privacy.clip, "noise": self.privacy.noise}
         if self.privacy.noise:
-            facts["epsilon"] = self.ledger.epsilon(self.privacy.delta, self.privacy.noise)
-        numbers = {**message.numbers, **{n: facts[n] for n in ("epsilon",) if n in facts}}
+            facts["epsilon"] = self.ledger.epsilon(self.privacy.delta, [self.privacy.noise])
+        numbers = dict(message.numbers)
+        if math.isfinite(facts.get("epsilon", math.inf)):
+            numbers["epsilon"] = facts["epsilon"]
         weights = Weights(message.weights.layout, flat)
         return replace(message, weights=weights, numbers=numbers), facts
 
@@ -126,7 +146,7 @@ class Policy:
         return [
             f"weights of the part {part!r} may not leave; allowed are {', '.join(self.allow.parts)}"
             for part in parts
-            if not _fits(part, self.allow.parts)
+            if not fits(part, self.allow.parts)
         ]
 
     def _refused_disclosure(self) -> list[str]:
@@ -134,7 +154,7 @@ class Policy:
         refused = []
         if not self.allow.disclose:
             refused.append(NOT_DISCLOSED)
-        if not _fits(DISCLOSED, self.allow.extras):
+        if not fits(DISCLOSED, self.allow.extras):
             allowed = ", ".join(self.allow.extras)
             refused.append(
                 f"private weights are to be disclosed, and of extras only {allowed} may leave"
@@ -162,47 +182,6 @@ class Policy:
                 "clip"
             )
         _refuse([f"the method cannot run with privacy: {reason}" for reason in refused])
-
-
-def _fits(name: str, allowed: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in allowed)
-
-
-def refused_settings(
-    allow: Permissions, methods: Iterable[str], budgets: Mapping[str, int]
-) -> list[str]:
-    """The methods that a site does not agree to, and the training that is longer than it allows."""
-    refused = [
-        f"the method {name} is not among those allowed ({', '.join(allow.methods)})"
-        for name in methods
-        if not _fits(name, allow.methods)
-    ]
-    for name, budget in budgets.items():
-        most = getattr(allow, name.rpartition(".")[2])
-        if budget > most:
-            refused.append(f"{name} = {budget} is more than the {most} allowed")
-    return refused
-
-
-def budgets_of(study: Study) -> dict[str, int]:
-    """Every setting of a study called iterations or epochs, the largest over its methods."""
-    pieces = [(piece.name, piece.built) for each in study.method for piece in (each, *each.then)]
-    largest: Counter[str] = Counter()
-    for name, settings in (("training", dict(study.training)), *pieces):
-        largest |= Counter(dict(_budgets({name: settings})))
-    return dict(largest)
-
-
-def _budgets(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
-    """All settings called iterations or, where these do not overrule them, epochs."""
-    for key in ("iterations", "epochs"):
-        if isinstance(settings.get(key), int):
-            yield f"{prefix}{key}", settings[key]
-            break
-    for key, value in settings.items():
-        inner = vars(value) if is_dataclass(value) else value
-        if isinstance(inner, Mapping):
-            yield from _budgets(inner, f"{prefix}{key}.")
 
 
 def _refuse(reasons: list[str]) -> None:

@@ -7,23 +7,13 @@ believes in, so that a site which lost or gained one cannot go on unnoticed.
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
-from torch import Tensor
 
-from polyclinic.data.errors import listed
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.transport import Failure
 from polyclinic.engine.flower.wire import Payload
-from polyclinic.federation.message import Message
-from polyclinic.federation.method import DISCLOSED
-from polyclinic.federation.weights import Weights
 from polyclinic.runs import SiteInfo, Split
 from polyclinic.runs.files import plain
 
@@ -35,8 +25,7 @@ Seconds = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NoteName = Annotated[str, StringConstraints(pattern=r"\A[A-Za-z0-9 .-]{1,40}\z")]
 MOST_NOTES = 40
-CaseNumber = Annotated[str, StringConstraints(pattern=r"\A(val|test) [0-9]{1,9}\z")]
-Shape = tuple[str, tuple[int, ...]]  # type and size
+CaseNumber = Annotated[str, StringConstraints(pattern=r"\A(val|test) ([0-9]{1,9}|mean)\z")]
 
 
 class _Content(BaseModel):
@@ -153,73 +142,6 @@ def check_about(site: str, about: SiteInfo) -> None:
         raise PayloadError("it does not say how many cases of which kind it has")
 
 
-def check_message(message: Message, known: Weights) -> None:
-    """Refuse a message with weights that the network does not share, or with invalid values."""
-    unknown = sorted(message.weights.names - known.names)
-    if unknown:
-        raise PayloadError(
-            f"its message has weights that are not shared: {listed(unknown, most=3)}"
-        )
-    other = [n for n, tensor in message.weights.items() if tensor.shape != known[n].shape]
-    if other:
-        raise PayloadError(f"its message has weights of another shape: {listed(other, most=3)}")
-    tensors = {**message.weights, **message.extras}
-    bad = [n for n, t in tensors.items() if t.is_floating_point() and not torch.isfinite(t).all()]
-    bad += [name for name, number in message.numbers.items() if not math.isfinite(number)]
-    if bad:
-        raise PayloadError(f"its message has values that are not numbers: {listed(bad, most=3)}")
-    if not all(0 <= message.numbers.get(name, -1) <= MOST for name in ("images", "steps")):
-        raise PayloadError("its message does not say with how many images and steps it trained")
-
-
-def check_disclosure(message: Message, network: Weights) -> None:
-    """Refuse what a site discloses if another site's network has no place for it."""
-    disclosed = {
-        name.removeprefix(f"{DISCLOSED}/"): tensor for name, tensor in message.extras.items()
-    }
-    other = [
-        name
-        for name, tensor in disclosed.items()
-        if name not in network or _shape(tensor) != _shape(network[name])
-    ]
-    if other:
-        raise PayloadError(f"it discloses what the network does not have: {listed(other, most=3)}")
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What a message consists of, without its values."""
-
-    weights: frozenset[tuple[str, tuple[int, ...]]]
-    extras: tuple[tuple[str, Shape], ...]
-
-    @classmethod
-    def of(cls, message: Message) -> Signature:
-        """The signature of a message."""
-        extras = sorted((name, _shape(tensor)) for name, tensor in message.extras.items())
-        return cls(frozenset(message.weights.layout.shapes), tuple(extras))
-
-
-def conflicts(signatures: Mapping[str, Signature], shared: Weights) -> dict[str, str]:
-    """The sites whose messages are unlike most others, and in what."""
-    whole = frozenset(shared.layout.shapes)
-    counts = Counter(each.weights for each in signatures.values())
-    usual = max(counts, key=lambda each: (counts[each], each == whole), default=whole)
-    like = [each.extras for each in signatures.values() if each.weights == usual]
-    votes = Counter(extra for extras in like for extra in extras).most_common()
-    shapes = {name: shape for (name, shape), _ in reversed(votes)}
-    found = {}
-    for site, each in signatures.items():
-        weights = sorted({name for name, _ in each.weights ^ usual})
-        extras = [name for name, shape in each.extras if shapes.get(name, shape) != shape]
-        if weights:
-            different = listed(weights, most=3)
-            found[site] = f"weights that differ from the other sites' in name or shape: {different}"
-        elif extras:
-            found[site] = f"extras that differ from the other sites': {listed(extras, most=3)}"
-    return found
-
-
 def _checked(adapter: TypeAdapter[Any], content: Any, what: str) -> Any:
     try:
         # Strictness of Python values would refuse lists for tuples, which is all that JSON has.
@@ -230,7 +152,3 @@ def _checked(adapter: TypeAdapter[Any], content: Any, what: str) -> Any:
         raise PayloadError(
             plain(f"it is no {what} that this version understands ({places})")
         ) from error
-
-
-def _shape(tensor: Tensor) -> Shape:
-    return str(tensor.dtype), tuple(tensor.shape)

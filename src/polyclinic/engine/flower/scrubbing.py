@@ -8,6 +8,23 @@ from polyclinic.config.node_file import NodeFile
 LONGEST = 2000  # characters
 
 
+class DataRefusal(ValueError):
+    """The site's data cannot be used; the reason names files, so it stays in the site's log."""
+
+
+def refusal(error: Exception, code: str, site: NodeFile) -> str:
+    """What may be told of an error: the words of a refusal, of anything else only its kind.
+
+    What went wrong with files, or in other people's code, may name cases in ways nobody thought of.
+    """
+    if isinstance(error, DataRefusal):
+        return f"its data cannot be used; the log of the site says why under the code {code}"
+    if isinstance(error, ValueError):
+        return scrubbed(str(error), site)
+    kind = type(error).__name__
+    return f"its program failed ({kind}); the log of the site says why under the code {code}"
+
+
 def scrubbed(text: str, site: NodeFile) -> str:
     """The text with everything taken out that names a file, a folder or a case of the site."""
     for folder in (site.data, site.state):

@@ -2,19 +2,27 @@
 
 import logging
 import math
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
-from polyclinic.config import SiteSettings, Study, Tables, load_study
+from polyclinic.config import Study, Tables
 from polyclinic.config.node_file import NodeFile
-from polyclinic.data.cases import SiteData
-from polyclinic.data.load import load_federation
-from polyclinic.engine.devices import device_of, threads_of
+from polyclinic.engine.devices import threads_of
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.engine.flower.leaving import leaving_scores
+from polyclinic.engine.flower.ledger import Ledger, LedgerBroken
+from polyclinic.engine.flower.open_runs import OpenRuns, SiteRun
+from polyclinic.engine.flower.order import (
+    asked_for,
+    check_repeats,
+    check_score,
+    check_stage,
+    stage_of,
+    study_hash,
+)
 from polyclinic.engine.flower.own_results import keep_results
 from polyclinic.engine.flower.policy import Policy
 from polyclinic.engine.flower.protocol import (
@@ -28,16 +36,16 @@ from polyclinic.engine.flower.protocol import (
     StageResponse,
     read_request,
 )
-from polyclinic.engine.flower.scrubbing import scrubbed
+from polyclinic.engine.flower.scrubbing import refusal
 from polyclinic.engine.flower.wire import Payload, pack, unpack
 from polyclinic.engine.pictures import draw_pictures
 from polyclinic.engine.process import prepare_process
-from polyclinic.engine.run import Run, assignment_of, site_info
+from polyclinic.engine.run import site_info
 from polyclinic.engine.site_runner import Scoring, SiteRunner
-from polyclinic.engine.states import SiteState, StateFolder
+from polyclinic.engine.states import SiteState
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
-from polyclinic.runs import RunFolder, SiteInfo, run_path, write_atomic
+from polyclinic.runs import SiteInfo
 
 log = logging.getLogger("polyclinic.site")
 STATE_ADVICE = "Bring it back from a backup, or start the study with --fresh"
@@ -47,67 +55,64 @@ class StateMismatch(ValueError):
     """The server believes in a state that this site does not have."""
 
 
-@dataclass(frozen=True)
-class SiteRun:
-    """A run as this site sees it, its data, and the network to work with."""
-
-    run: Run
-    data: SiteData
-    runner: SiteRunner
-
-    @property
-    def states(self) -> StateFolder:
-        """Where this site's states of the run lie."""
-        return StateFolder(self.run.folder.path / "states")
-
-
 class SiteService:
-    """Everything that one site does for the federation, with data and network kept in memory.
-
-    A study can name what is in the tables, but never a file of this machine.
-    """
+    """Everything that one site does for the federation, with data and network kept in memory."""
 
     def __init__(self, site: NodeFile, tables: Tables) -> None:
         self.site = site
-        self.tables = replace(tables, open_file=None)
         self.ledger = Ledger(site.state / "ledger.jsonl")
         self.policy = Policy(site.allow, site.privacy, self.ledger)
-        self.device = device_of(site.device, "device")
-        self._study = lru_cache(maxsize=4)(self._read_study)
-        self._data = lru_cache(maxsize=2)(self._read_data)
-        self._open = lru_cache(maxsize=2)(self._open_run)
+        self.runs = OpenRuns(site, tables, self.policy)
         self._latest: tuple[bytes, Payload] | None = None  # the last stage, and its response
         prepare_process(threads_of(site.threads))
 
     def respond(self, data: bytes) -> bytes:
-        """The response to a payload; an error becomes a refusal without paths or case names."""
+        """The response to a payload; an error becomes a refusal without names of the site's own."""
         try:
-            return self._respond(data).to_bytes()
+            return self._respond(data)
         except Exception as error:
-            log.exception("refused")
-            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-            refused = scrubbed(f"{kind}{error}", self.site)
-            return Payload({"site": self.site.name, "refused": refused}).to_bytes()
+            code = secrets.token_hex(4)
+            log.exception("refused (%s)", code)
+            refused = refusal(error, code, self.site)
+            payload = Payload({"site": self.site.name, "refused": refused})
+            try:
+                return self.ledger.add(payload, {"stage": "refusal", "refused": refused})
+            except (LedgerBroken, OSError):  # the one thing that leaves all the same
+                return payload.to_bytes()
 
-    def _respond(self, data: bytes) -> Payload:
+    def _respond(self, data: bytes) -> bytes:
         payload = Payload.from_bytes(data, self.policy.largest)
         request = read_request(payload)
         if isinstance(request, GreetingRequest):
             return self._greet(request)
-        if isinstance(request, ScoreRequest):
-            return self._score(request, unpack(payload) if request.finalize else None)
-        facts: dict[str, Any] = {"round": request.number, "stage": request.stage}
+        comes = isinstance(request, StageRequest) or request.finalize
+        message = unpack(payload) if comes else Message()
+        self.policy.check_received(message)
+        facts: dict[str, Any] = {
+            "round": request.number,
+            "stage": stage_of(request),
+            "study": study_hash(request.study),
+            "asked": asked_for(request, payload),
+        }
         if self._latest is not None and self._latest[0] == data:
             # The response got lost on its way: the same leaves once more, with the same noise.
             return self._sent(self._latest[1], request, {**facts, "again": True})
-        response, noise = self._work(request, unpack(payload))
+        check_repeats(self.ledger.lines(), facts, self.policy.allow.repeats)
+        if isinstance(request, ScoreRequest):
+            response, more = self._score(request, message if request.finalize else None)
+            return self._sent(response, request, {**facts, **more})
+        response, more = self._work(request, message)
         self._latest = data, response
-        return self._sent(response, request, {**facts, **noise})
+        return self._sent(response, request, {**facts, **more})
 
-    def _greet(self, request: GreetingRequest) -> Payload:
-        data = self._data(request.study)
-        about = site_info(data, self._study(request.study).task.built)
-        run = self._open(request.study, (about,))
+    def _greet(self, request: GreetingRequest) -> bytes:
+        # First all that can be refused without a look at the data, which would divide them, too.
+        needed = self.policy.allow.cases
+        alone = SiteInfo(self.site.name, 0, self.runs.kind(request.study), needed)
+        self._check(self.runs.study(request.study), needed, self.runs.runner(request.study, alone))
+        data = self.runs.data(request.study)
+        about = site_info(data, self.runs.study(request.study).task.built)
+        run = self.runs.open(request.study, (about,))
         self._check(run.run.study, len(data.train), run.runner)
         response = GreetingResponse(
             about=about,
@@ -120,27 +125,33 @@ class SiteService:
     def _work(self, request: StageRequest, message: Message) -> tuple[Payload, dict[str, float]]:
         """The response of a stage, and the facts about its noise."""
         run, info = self._run(request)
-        state = self._state(run, request)
+        state, noted = self._state(run, request)
+        check_stage(run.runner.assignment, request, noted)
         run.states.keep_only(info.name, [*request.keep, request.reads])
         stage = run.runner.assignment.stage(request.stage)
         visit = run.runner.visit(info, run.data, stage, message, state, request.number)
         self.policy.check_message(visit.reply)
         reply, noise = self.policy.blurred(visit.reply, message.weights)
         note = {"run": request.run, "round": str(request.number), "stage": request.stage}
+        note["study"] = study_hash(request.study)
         run.states.save(info.name, request.writes, visit.state, note)
         response = StageResponse(
             number=request.number,
             stage=request.stage,
-            loss=None if math.isnan(visit.loss) else visit.loss,
+            loss=None if "noise" in noise or math.isnan(visit.loss) else visit.loss,
             seconds=visit.seconds,
             images=visit.images,
         )
         log.info("trained for %.1f seconds with a mean loss of %.3f", visit.seconds, visit.loss)
         return pack(_responding(response).header, reply, request.encoding, message.weights), noise
 
-    def _score(self, request: ScoreRequest, message: Message | None) -> Payload:
+    def _score(
+        self, request: ScoreRequest, message: Message | None
+    ) -> tuple[Payload, dict[str, Any]]:
+        """The scores, and what the ledger says of them."""
         run, info = self._run(request)
-        state = self._state(run, request)
+        state, noted = self._state(run, request)
+        check_score(run.runner.assignment, run.run.study.evaluation, request, noted)
         scoring = Scoring(request.number, request.split, request.metrics)
         rows, cases, predicted, notes = run.runner.score(info, run.data, scoring, message, state)
         if request.split == "test" and state is not None:
@@ -148,29 +159,27 @@ class SiteService:
             if run.run.study.evaluation.pictures:
                 task = run.runner.assignment.task
                 draw_pictures(run.run.folder, info.name, task, cases, predicted, rows)
-        # A case's name may be a patient's number, so only its place among the cases leaves.
-        aliases = {name: f"{request.split} {place}" for place, name in enumerate(cases.names, 1)}
-        leaving = tuple((aliases[row.case], row.region, row.metric, row.value) for row in rows)
+        leaving, notes = leaving_scores(self.policy.allow.scores, request.split, rows, cases, notes)
         response = ScoreResponse(
             number=request.number, split=request.split, rows=leaving, notes=notes
         )
-        facts = {"round": request.number, "stage": f"score {request.split}", "notes": notes}
-        return self._sent(_responding(response), request, facts)
+        return _responding(response), {"notes": notes, "bare": "scores"}
 
-    def _sent(self, payload: Payload, request: Request, facts: Mapping[str, Any]) -> Payload:
-        """The payload with the site's name, after a line in the ledger."""
-        study = self._study(request.study)
+    def _sent(self, payload: Payload, request: Request, facts: Mapping[str, Any]) -> bytes:
+        """The payload with the site's name as it leaves, after a line in the ledger."""
+        study = self.runs.study(request.study)
         run = f"{study.name}, {study.method[0].title}, seed {study.seeds[0]}"
         numbers = payload.header.get("message", {}).get("numbers", {})
-        self.ledger.add(payload, {"run": run, **facts, "numbers": numbers})
+        named = replace(payload, header={"site": self.site.name, **payload.header})
+        data = self.ledger.add(named, {"run": run, **facts, "numbers": numbers})
         where = f"round {facts['round']}, {facts['stage']}" if "round" in facts else facts["stage"]
-        log.info("%s, %s: %.3f MB leave", run, where, payload.nbytes / 1e6)
-        return replace(payload, header={"site": self.site.name, **payload.header})
+        log.info("%s, %s: %.3f MB leave", run, where, len(data) / 1e6)
+        return data
 
     def _run(self, request: StageRequest | ScoreRequest) -> tuple[SiteRun, SiteInfo]:
         sites = tuple(SiteInfo(*each) for each in request.sites)
         info = next((each for each in sites if each.name == self.site.name), None)
-        run = self._open(request.study, sites)
+        run = self.runs.open(request.study, sites)
         kind, images = run.data.kind, len(run.data.train)
         if info is None or (info.kind, info.train) != (kind, images):
             raise PayloadError(
@@ -187,9 +196,12 @@ class SiteService:
         leaving = needed.union(*map(runner.shared_in, runner.assignment.stages))
         self.policy.check_study(study, cases, leaving, discloses=discloses, from_images=shown)
 
-    def _state(self, run: SiteRun, request: StageRequest | ScoreRequest) -> SiteState | None:
+    def _state(
+        self, run: SiteRun, request: StageRequest | ScoreRequest
+    ) -> tuple[SiteState | None, dict[str, str] | None]:
+        """The state to start from, and what is noted about it; None before the first visit."""
         if request.reads == NO_STATE:
-            return None
+            return None, None
         present = run.states.rounds(self.site.name)
         if request.reads in present:
             try:
@@ -197,52 +209,17 @@ class SiteService:
             except DamagedFile as error:
                 raise StateMismatch(f"{error}. {STATE_ADVICE}") from error
             if note.get("run") == request.run:
-                return state
+                if note.get("study") != study_hash(request.study):
+                    raise StateMismatch(
+                        "the settings of the study are not those with which the state began. "
+                        "Bring them back, or start the study with --fresh"
+                    )
+                return state, note
         raise StateMismatch(
             f"site {self.site.name} does not have the state that the server believes in (version "
             f"{request.reads}; it has {', '.join(map(str, present)) or 'none'}): its state folder "
             f"was lost or replaced. {STATE_ADVICE}"
         )
-
-    def _open_run(self, text: str, sites: tuple[SiteInfo, ...]) -> SiteRun:
-        study = self._study(text)
-        (choice,), (seed,) = study.method, study.seeds
-        path = run_path(self.site.state / "runs", study.name, choice.title, seed)
-        run = Run(choice, seed, RunFolder(path), study)
-        runner = SiteRunner(assignment_of(run, sites), self.device)
-        return SiteRun(run, self._data(text), runner)
-
-    def _read_study(self, text: str) -> Study:
-        """The settings of a run, which a reader at the site finds in its state folder too."""
-        file = self.site.state / "study.toml"
-        write_atomic(file, text)
-        study = load_study(file, [], self.tables)
-        wanted = study.network.pretrained
-        if wanted is None:
-            return study
-        network = study.network.model_copy(update={"pretrained": self.policy.weights(wanted.name)})
-        return study.model_copy(update={"network": network})
-
-    def _read_data(self, text: str) -> SiteData:
-        study = self._study(text)
-        (choice,) = study.method
-        name = self.site.name
-        wish = next((each for each in study.site if each.name == name), SiteSettings(name=name))
-        kinds = [*dict.fromkeys(filter(None, (self.site.labels, wish.labels)))]
-        if len(kinds) > 1:
-            raise PayloadError(
-                f"the study wants site {name} to train on {kinds[1]}, "
-                f"but its own settings say {kinds[0]}"
-            )
-        own = {"folder": self.site.data, "labels": next(iter(kinds), None)}
-        (data,) = load_federation(
-            study.task.built,
-            study.data,
-            [wish.model_copy(update=own)],
-            labels=choice.labels,
-            splits_folder=self.site.state / "splits",
-        )
-        return data
 
 
 def _responding(response: GreetingResponse | StageResponse | ScoreResponse) -> Payload:

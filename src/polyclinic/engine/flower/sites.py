@@ -12,14 +12,18 @@ from polyclinic.engine.flower.protocol import (
     NO_STATE,
     ScoreRequest,
     ScoreResponse,
-    Signature,
     StageRequest,
     StageResponse,
+    read_response,
+    requesting,
+)
+from polyclinic.engine.flower.replies import (
+    Signature,
     check_disclosure,
     check_message,
     conflicts,
-    read_response,
-    requesting,
+    length_of_change,
+    strays,
 )
 from polyclinic.engine.flower.transport import Failure, Transport
 from polyclinic.engine.flower.versions import Versions
@@ -50,7 +54,7 @@ class FlowerSites:
         self.versions = Versions(checkpoint)
         self.held = ReplyStore(checkpoint.folder / "held")
         self.shared = runner.first_weights()
-        self.usual: dict[str, Signature] = {}  # of the messages of each stage
+        self.images = {site.name: site.train for site in self.scored}  # as they said at first
         self.largest = SPARE + 16 * runner.weights.nbytes  # no method sends nearly as much
         self.needed: Sequence[int] = ()
         self.current = -1
@@ -58,7 +62,7 @@ class FlowerSites:
     def ask(
         self, stage: Stage, messages: Mapping[str, Message], *, number: int, since: int
     ) -> Iterator[tuple[str, Reply]]:
-        """Let the sites work on a stage; each reply as it comes, once it is known to be usual."""
+        """Let the sites work on a stage; their replies once all are there to be compared."""
         if number != self.current:
             self.current = number
             self.versions.forget_from(number)
@@ -75,23 +79,25 @@ class FlowerSites:
             payloads[site], sizes[site] = payload.to_bytes(), payload.nbytes
         held: dict[str, Reply] = {}
         signatures: dict[str, Signature] = {}
+        lengths: dict[str, float] = {}
         for site, response in self.transport.exchange(payloads):
             reply = self._reply(site, response, messages[site], sizes[site], stage, number)
             if reply.message is not None and (reply.message.weights or messages[site].weights):
                 signatures[site] = Signature.of(reply.message)
-                if signatures[site] != self.usual.get(stage.name):
-                    held[site] = replace(reply, message=self.held.seat(site, reply.message))
-                    continue
+                lengths[site] = length_of_change(reply.message.weights, messages[site].weights)
+                held[site] = replace(reply, message=self.held.seat(site, reply.message))
+                continue
             if reply.message is not None:
                 self.versions.note(site, number, version)
             yield site, reply
-        different = conflicts(signatures, self.shared)
+        left_out = conflicts(signatures, self.shared)
+        usual = {site: length for site, length in lengths.items() if site not in left_out}
+        left_out |= strays(usual, self.transport.settings.stray)
         for site, reply in held.items():
-            if site in different:
-                reason = f"its message has {different[site]}"
+            if site in left_out:
+                reason = f"its message has {left_out[site]}"
                 yield site, _missed(number, stage.name, site, reason)
                 continue
-            self.usual[stage.name] = signatures[site]
             self.versions.note(site, number, version)
             yield site, reply
         self.held.clear()
@@ -126,7 +132,10 @@ class FlowerSites:
         return {
             "study": self.study,
             "run": self.versions.run,
-            "sites": tuple((s.name, s.index, s.kind, s.train) for s in self.scored),
+            # How many cases the others have is nobody's business.
+            "sites": tuple(
+                (s.name, s.index, s.kind, s.train if s.name == site else 0) for s in self.scored
+            ),
             "number": number,
             "reads": self.versions.before(site, since),
             "keep": tuple(sorted(versions - {NO_STATE})),
@@ -158,7 +167,7 @@ class FlowerSites:
             if (worked.number, worked.stage) != (number, stage.name):
                 raise PayloadError(f"it answered for round {worked.number}, another stage")
             message = unpack(payload, sent.weights)
-            check_message(message, self._known(stage))
+            check_message(message, self._known(stage), self.images[site])
             if stage.discloses:
                 check_disclosure(message, self.runner.weights)
         except PayloadError as error:

@@ -62,9 +62,9 @@ class Payload:
         }
 
     def digest(self) -> str:
-        """A hash of its tensors and their names."""
+        """A hash of its tensors and their names, in whichever order they were read."""
         digest = hashlib.sha256()
-        for name, tensor in self.tensors.items():
+        for name, tensor in sorted(self.tensors.items()):
             digest.update(name.encode())
             digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()

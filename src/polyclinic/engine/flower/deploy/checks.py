@@ -22,7 +22,7 @@ from polyclinic.engine.flower.deploy.own_side import (
     validity,
 )
 from polyclinic.engine.flower.deploy.published import ADDRESS, Published, read_published
-from polyclinic.engine.flower.policy import refused_settings
+from polyclinic.engine.flower.limits import refused_settings
 
 # Flower refuses signatures that are 5 s from the future or 300 s old; Date leaves out a second.
 MOST_AHEAD, MOST_BEHIND = 4.0, 299.0

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from polyclinic.config import Study
 from polyclinic.config.printing import plain
 from polyclinic.engine.flower.commands import release
-from polyclinic.engine.flower.policy import budgets_of
+from polyclinic.engine.flower.limits import budgets_of
 from polyclinic.runs import write_atomic
 
 ADDRESS = "/polyclinic/study.json"

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.protocol import check_disclosure
+from polyclinic.engine.flower.replies import check_disclosure
 from polyclinic.federation.message import Message
 from polyclinic.federation.weights import Weights
 

@@ -1,0 +1,74 @@
+"""The limits that a site sets to a study's settings."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from polyclinic.config import Study
+from polyclinic.config.node_file import Permissions
+
+LEAST_RATE = 1e-6  # below it nothing is learned, and an image's statistics leave all the same
+
+
+def fits(name: str, allowed: Iterable[str]) -> bool:
+    """Whether a name is among those allowed, in which * stands for anything."""
+    return any(fnmatchcase(name, pattern) for pattern in allowed)
+
+
+def refused_settings(
+    allow: Permissions, methods: Iterable[str], budgets: Mapping[str, int]
+) -> list[str]:
+    """The methods that a site does not agree to, and the training that is longer than it allows."""
+    refused = [
+        f"the method {name} is not among those allowed ({', '.join(allow.methods)})"
+        for name in methods
+        if not fits(name, allow.methods)
+    ]
+    for name, budget in budgets.items():
+        most = getattr(allow, name.rpartition(".")[2])
+        if budget > most:
+            refused.append(f"{name} = {budget} is more than the {most} allowed")
+    return refused
+
+
+def refused_training(allow: Permissions, study: Study) -> list[str]:
+    """What of a study's training is outside the bounds within which little of an image shows."""
+    training, rounds, side = study.training, study.federation.rounds, study.task.built.resolution
+    refused = []
+    if training.batch < allow.batch:
+        refused.append(
+            f"training.batch = {training.batch} is fewer than the {allow.batch} images needed"
+        )
+    if not LEAST_RATE <= training.learning_rate <= allow.learning_rate:
+        refused.append(
+            f"training.learning_rate = {training.learning_rate:g} is not between {LEAST_RATE:g} "
+            f"and the {allow.learning_rate:g} allowed"
+        )
+    if rounds > allow.rounds:
+        refused.append(f"federation.rounds = {rounds} is more than the {allow.rounds} allowed")
+    if side > allow.resolution:
+        refused.append(f"task.resolution = {side} is more than the {allow.resolution} allowed")
+    return refused
+
+
+def budgets_of(study: Study) -> dict[str, int]:
+    """Every setting of a study called iterations or epochs, the largest over its methods."""
+    pieces = [(piece.name, piece.built) for each in study.method for piece in (each, *each.then)]
+    largest: Counter[str] = Counter()
+    for name, settings in (("training", dict(study.training)), *pieces):
+        largest |= Counter(dict(_budgets({name: settings})))
+    return dict(largest)
+
+
+def _budgets(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    """All settings called iterations or, where these do not overrule them, epochs."""
+    for key in ("iterations", "epochs"):
+        if isinstance(settings.get(key), int):
+            yield f"{prefix}{key}", settings[key]
+            break
+    for key, value in settings.items():
+        inner = vars(value) if is_dataclass(value) else value
+        if isinstance(inner, Mapping):
+            yield from _budgets(inner, f"{prefix}{key}.")

@@ -1,0 +1,102 @@
+"""The order of a study's requests: each stage in its round, scores where the study has them.
+
+A site goes by this, whatever the server says: nothing is trained on a finished state, no state is
+used for another study, and no stage or score is asked for again and again with other weights.
+"""
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from polyclinic.config import EvaluationSettings
+from polyclinic.engine.flower.protocol import ScoreRequest, StageRequest
+from polyclinic.engine.flower.wire import Payload
+from polyclinic.engine.run import Assignment
+
+VALIDATION = ("dice",)  # the metrics of validation
+
+
+class OutOfOrder(ValueError):
+    """A request that the study does not have at this point."""
+
+
+def study_hash(text: str) -> str:
+    """What a study's settings are known by, to the last letter."""
+    return sha256(text.encode()).hexdigest()
+
+
+def stage_of(request: StageRequest | ScoreRequest) -> str:
+    """What a request is for, as the ledger calls it."""
+    return request.stage if isinstance(request, StageRequest) else f"score {request.split}"
+
+
+def asked_for(request: StageRequest | ScoreRequest, payload: Payload) -> str:
+    """A hash of what a request asks with: the server's message, whichever the attempt."""
+    contents = payload.header.get("message") if payload.tensors else None
+    return sha256(f"{stage_of(request)} {contents} {payload.digest()}".encode()).hexdigest()
+
+
+def check_stage(
+    assignment: Assignment, request: StageRequest, state: Mapping[str, str] | None
+) -> None:
+    """Refuse a stage that its round does not have, or on a state that is not from before it.
+
+    `state` is what is noted about the state to start from.
+    """
+    here = _place(assignment, request.number, request.stage)
+    if here is None:
+        raise OutOfOrder(f"round {request.number} of the study has no stage {request.stage!r}")
+    if state is not None:
+        before = _place(assignment, int(state["round"]), state["stage"])
+        if before is None or before >= here:
+            raise OutOfOrder(
+                f"stage {request.stage!r} of round {request.number} cannot follow stage "
+                f"{state['stage']!r} of round {state['round']}"
+            )
+
+
+def check_score(
+    assignment: Assignment,
+    evaluation: EvaluationSettings,
+    request: ScoreRequest,
+    state: Mapping[str, str] | None,
+) -> None:
+    """Refuse scores that the study does not ask for, or of a model that is not from then."""
+    last = assignment.rounds
+    validates = request.split == "val"
+    due = evaluation.due(request.number, last) if validates else 0 < request.number <= last
+    metrics = VALIDATION if validates else evaluation.metrics
+    if not due or request.metrics != metrics or request.finalize is not validates:
+        raise OutOfOrder(
+            f"the study does not score {request.split} cases in this way after round "
+            f"{request.number}"
+        )
+    if validates and state is not None and int(state["round"]) > request.number:
+        raise OutOfOrder(f"a state of round {state['round']} is not that of {request.number}")
+
+
+def check_repeats(lines: Iterable[Mapping[str, Any]], facts: Mapping[str, Any], most: int) -> None:
+    """Refuse what was asked for in `most` different ways already, by the lines of the ledger."""
+    same = ("study", "round", "stage")
+    asked = {
+        line["asked"]
+        for line in lines
+        if "asked" in line and all(line.get(key) == facts[key] for key in same)
+    }
+    if len(asked | {facts["asked"]}) > most:
+        raise OutOfOrder(
+            f"{facts['stage']!r} of round {facts['round']} was asked for with {len(asked)} "
+            f"different messages already, and allow.repeats = {most}"
+        )
+
+
+def _place(assignment: Assignment, number: int, stage: str) -> tuple[int, int] | None:
+    """Where a stage comes in the run; None where it does not."""
+    if number == 0:
+        stages = assignment.method.before()
+    elif 0 < number <= assignment.rounds:
+        stages = assignment.stages_in(number)
+    else:
+        stages = assignment.after if number == assignment.rounds + 1 else ()
+    names = [each.name for each in stages]
+    return (number, names.index(stage)) if stage in names else None

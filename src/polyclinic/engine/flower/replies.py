@@ -1,0 +1,117 @@
+"""What the server refuses in the replies of sites: it trusts no number, name or shape of theirs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from polyclinic.data.errors import listed
+from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.protocol import MOST
+from polyclinic.federation.message import Message
+from polyclinic.federation.method import DISCLOSED
+from polyclinic.federation.weights import LARGEST, Weights
+
+Shape = tuple[str, tuple[int, ...]]  # type and size
+
+
+def check_message(message: Message, known: Weights, images: int) -> None:
+    """Refuse a message with weights that the network does not share, or with invalid values.
+
+    The site said at first with how many images it trains; it is not believed another number later.
+    """
+    unknown = sorted(message.weights.names - known.names)
+    if unknown:
+        raise PayloadError(
+            f"its message has weights that are not shared: {listed(unknown, most=3)}"
+        )
+    other = [n for n, tensor in message.weights.items() if tensor.shape != known[n].shape]
+    if other:
+        raise PayloadError(f"its message has weights of another shape: {listed(other, most=3)}")
+    tensors = {**message.weights, **message.extras}
+    bad = [n for n, t in tensors.items() if t.is_floating_point() and not torch.isfinite(t).all()]
+    bad += [name for name, number in message.numbers.items() if not math.isfinite(number)]
+    if bad:
+        raise PayloadError(f"its message has values that are not numbers: {listed(bad, most=3)}")
+    if message.weights and float(message.weights.flat.abs().max()) > LARGEST:
+        raise PayloadError(f"its message has weights beyond ±{LARGEST:g}")
+    counts = [message.numbers.get(name, -1) for name in ("images", "steps")]
+    if not all(0 <= count <= MOST and float(count).is_integer() for count in counts):
+        raise PayloadError("its message does not say with how many images and steps it trained")
+    if counts[0] != images:
+        raise PayloadError(f"it has {images} training images, and its message speaks of others")
+
+
+def check_disclosure(message: Message, network: Weights) -> None:
+    """Refuse what a site discloses if another site's network has no place for it."""
+    disclosed = {
+        name.removeprefix(f"{DISCLOSED}/"): tensor for name, tensor in message.extras.items()
+    }
+    other = [
+        name
+        for name, tensor in disclosed.items()
+        if name not in network or _shape(tensor) != _shape(network[name])
+    ]
+    if other:
+        raise PayloadError(f"it discloses what the network does not have: {listed(other, most=3)}")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a message consists of, without its values."""
+
+    weights: frozenset[tuple[str, tuple[int, ...]]]
+    extras: tuple[tuple[str, Shape], ...]
+
+    @classmethod
+    def of(cls, message: Message) -> Signature:
+        """The signature of a message."""
+        extras = sorted((name, _shape(tensor)) for name, tensor in message.extras.items())
+        return cls(frozenset(message.weights.layout.shapes), tuple(extras))
+
+
+def conflicts(signatures: Mapping[str, Signature], shared: Weights) -> dict[str, str]:
+    """The sites whose messages are unlike most others, and in what."""
+    whole = frozenset(shared.layout.shapes)
+    counts = Counter(each.weights for each in signatures.values())
+    usual = max(counts, key=lambda each: (counts[each], each == whole), default=whole)
+    like = [each.extras for each in signatures.values() if each.weights == usual]
+    votes = Counter(extra for extras in like for extra in extras).most_common()
+    shapes = {name: shape for (name, shape), _ in reversed(votes)}
+    found = {}
+    for site, each in signatures.items():
+        weights = sorted({name for name, _ in each.weights ^ usual})
+        extras = [name for name, shape in each.extras if shapes.get(name, shape) != shape]
+        if weights:
+            different = listed(weights, most=3)
+            found[site] = f"weights that differ from the other sites' in name or shape: {different}"
+        elif extras:
+            found[site] = f"extras that differ from the other sites': {listed(extras, most=3)}"
+    return found
+
+
+def length_of_change(weights: Weights, sent: Weights) -> float:
+    """The L2 norm of what a site changed in the weights it was sent."""
+    both = weights.names & sent.names
+    change = weights.pick(both).flat.cpu().double() - sent.pick(both).flat.cpu().double()
+    return float(change.norm()) if weights.pick(both).layout == sent.pick(both).layout else 0.0
+
+
+def strays(lengths: Mapping[str, float], most: float) -> dict[str, str]:
+    """The sites whose change is longer than `most` times the median, where there are three."""
+    usual = median(lengths.values()) if len(lengths) > 2 else 0.0
+    return {
+        site: f"a change of the weights {length / usual:.0f} times as long as the median one"
+        for site, length in lengths.items()
+        if usual and length > most * usual
+    }
+
+
+def _shape(tensor: Tensor) -> Shape:
+    return str(tensor.dtype), tuple(tensor.shape)

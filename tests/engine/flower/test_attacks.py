@@ -1,0 +1,263 @@
+"""A coordinator that means harm, against the real code of a site."""
+
+import math
+from hashlib import sha256
+
+import pytest
+import torch
+
+from polyclinic.engine.flower.engine import travelling
+from polyclinic.engine.flower.ledger import summary
+from polyclinic.engine.flower.protocol import ScoreRequest, StageRequest, requesting
+from polyclinic.engine.flower.scrubbing import refusal
+from polyclinic.engine.flower.wire import Payload, header_of, pack
+from polyclinic.engine.process import prepare_process
+from polyclinic.federation.message import Message
+from polyclinic.federation.weights import Weights
+from polyclinic.runs import SiteInfo
+from tests.engine.flower.hospitals import Hospitals, greeting
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    prepare_process(1)
+
+
+@pytest.fixture
+def hospitals(tmp_path):
+    return Hospitals(tmp_path, sites=1)
+
+
+class Coordinator:
+    """Sends one site whatever it likes; all of it is well-formed."""
+
+    def __init__(self, service, study) -> None:
+        self.service, self.text = service, travelling(study)
+        about = header_of(service.respond(greeting(study)))["response"]["about"]
+        self.sites = ((about["name"], 0, about["kind"], about["train"]),)
+        infos = tuple(SiteInfo(*each) for each in self.sites)
+        self.first = service.runs.open(self.text, infos).runner.first_weights()
+
+    def stage(self, stage="fit", number=1, reads=-1, writes=1, weights=None, **changes):
+        request = StageRequest(
+            **self._common(number, reads), stage=stage, writes=writes, encoding="float32"
+        ).model_copy(update=changes)
+        message = Message(self.first if weights is None else weights)
+        return self._asked(pack(requesting(request), message, "float32"))
+
+    def score(self, number=2, reads=1, split="val", metrics=("dice",), weights=None, **changes):
+        request = ScoreRequest(
+            **self._common(number, reads), split=split, metrics=metrics, finalize=True
+        ).model_copy(update=changes)
+        if not request.finalize:
+            return self._asked(Payload(requesting(request)))
+        message = Message(self.first if weights is None else weights)
+        return self._asked(pack(requesting(request), message, "float32"))
+
+    def _common(self, number, reads):
+        keep = tuple(range(50))
+        return {
+            "study": self.text,
+            "run": "token",
+            "sites": self.sites,
+            "number": number,
+            "reads": reads,
+            "keep": keep,
+        }
+
+    def _asked(self, payload):
+        return Payload.from_bytes(self.service.respond(payload.to_bytes()))
+
+
+def changed(weights, name_has, value):
+    """The weights with one value of one tensor replaced."""
+    tensors = {name: tensor.clone().contiguous() for name, tensor in weights.items()}
+    name = next(name for name in tensors if name_has in name)
+    tensors[name].view(-1)[0] = value
+    return Weights.pack(tensors)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 3e38])
+def test_no_value_in_a_message_turns_clipping_off(hospitals, value):
+    (service,) = hospitals.services("[privacy]\nclip = 0.001\nnoise = 1.0\n")
+    attacker = Coordinator(service, hospitals.study())
+    lines = len(service.ledger.lines())
+    answer = attacker.stage(weights=changed(attacker.first, "running_mean", value))
+    assert "the server's message has" in answer.header["refused"]
+    assert not answer.tensors
+    assert not any(line["bytes"] for line in service.ledger.lines()[lines:])
+
+
+def test_an_honest_message_leaves_clipped_with_its_epsilon_and_without_its_loss(hospitals):
+    (service,) = hospitals.services("[privacy]\nclip = 0.001\nnoise = 1.0\n")
+    answer = Coordinator(service, hospitals.study()).stage()
+    assert answer.header["response"]["loss"] is None
+    line = service.ledger.lines()[-1]
+    assert line["epsilon"] == service.ledger.epsilon(1e-5) == pytest.approx(4.3772, abs=1e-3)
+    assert all(torch.isfinite(tensor).all() for tensor in answer.tensors.values())
+
+
+FINETUNED = '{name = "finetune", iterations = 1}'
+
+
+def test_a_finished_model_cannot_be_fetched_by_training_it_once_more(hospitals):
+    """With an empty message the site would train, and send, what it has: its own model."""
+    (service,) = hospitals.services()
+    attacker = Coordinator(service, hospitals.study("fedavg", then=FINETUNED))
+    nothing = attacker.first.pick(frozenset())
+    assert attacker.stage().tensors
+    assert "refused" not in attacker.stage("finalize", 3, reads=1, writes=7).header
+    assert "refused" not in attacker.stage("finetune", 3, reads=7, writes=8, weights=nothing).header
+    for number in (1, 2, 3, 4):
+        for reads in (7, 8):
+            answer = attacker.stage(number=number, reads=reads, writes=9, weights=nothing)
+            assert not answer.tensors
+            words = ("cannot follow", "has no stage")
+            assert any(word in answer.header["refused"] for word in words)
+
+
+def test_a_study_altered_under_its_name_does_not_get_the_state(hospitals):
+    """FedBN keeps its norms; FedAvg under the same title and token would send them."""
+    (service,) = hospitals.services()
+    private = hospitals.study("fedbn")
+    attacker = Coordinator(service, private)
+    assert attacker.stage().tensors
+    other = hospitals.study("fedavg", "method.title=FedBN")
+    attacker.text = travelling(other.model_copy(update={"name": private.name}))
+    norms = frozenset(name for name in attacker.first if "norm" not in name)
+    answer = attacker.stage(number=2, reads=1, writes=2, weights=attacker.first.pick(norms))
+    assert not answer.tensors
+    assert "settings of the study are not those" in answer.header["refused"]
+
+
+def test_scores_are_given_only_where_the_study_has_them(hospitals):
+    (service,) = hospitals.services()
+    attacker = Coordinator(service, hospitals.study())  # two rounds, validated after the second
+    attacker.stage()
+    attacker.stage(number=2, reads=1, writes=2)
+    assert "refused" not in attacker.score(reads=2).header
+    for wrong in (
+        {"number": 1},
+        {"number": 3},
+        {"metrics": ("dice", "iou")},
+        {"split": "test"},
+        {"finalize": False},
+    ):
+        refused = attacker.score(**({"reads": 2} | wrong)).header["refused"]
+        assert "does not score" in refused
+    attacker.stage("finalize", 3, reads=2, writes=6)
+    assert "a state of round 3 is not that of 2" in attacker.score(reads=6).header["refused"]
+
+
+def test_masks_cannot_be_read_through_ever_more_score_requests(hospitals):
+    (service,) = hospitals.services()
+    attacker = Coordinator(service, hospitals.study())
+    attacker.stage()
+    crafted = [changed(attacker.first, "head", float(value)) for value in range(12)]
+    answers = [attacker.score(weights=weights).header for weights in crafted]
+    assert ["refused" in answer for answer in answers] == [False] * 10 + [True] * 2
+    assert "with 10 different messages already, and allow.repeats = 10" in answers[-1]["refused"]
+    # A coordinator that was resumed asks for the same, and that tells it nothing new.
+    assert "refused" not in attacker.score(weights=crafted[0]).header
+
+
+def test_a_stage_cannot_be_asked_for_ever_more_even_by_runs_with_other_tokens(hospitals):
+    (service,) = hospitals.services()
+    attacker = Coordinator(service, hospitals.study("fedavg", "training.iterations=1"))
+    crafted = [changed(attacker.first, "head", float(value)) for value in range(11)]
+    answers = [attacker.stage(run=str(n), weights=weights) for n, weights in enumerate(crafted)]
+    assert ["refused" in each.header for each in answers] == [False] * 10 + [True]
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("training.batch=1", "training.batch = 1 is fewer than the 4 images needed"),
+        ("training.learning_rate=1e-30", "learning_rate = 1e-30 is not between 1e-06 and the 0.1"),
+        ("training.learning_rate=5", "learning_rate = 5 is not between 1e-06 and the 0.1"),
+        ("federation.rounds=5000", "federation.rounds = 5000 is more than the 1000 allowed"),
+        ("task.resolution=2048", "task.resolution = 2048 is more than the 1024 allowed"),
+    ],
+)
+def test_settings_under_which_an_image_shows_are_refused_at_the_greeting(hospitals, setting, words):
+    (service,) = hospitals.services()
+    study = hospitals.study("fedavg", setting)
+    assert words in header_of(service.respond(greeting(study))).get("refused", "")
+
+
+def test_only_means_leave_where_the_hospital_says_so(tmp_path):
+    hospitals = Hospitals(tmp_path, sites=1, task="fundus")  # two regions
+    (service,) = hospitals.services('scores = "mean"\n')
+    attacker = Coordinator(service, hospitals.study())
+    attacker.stage()
+    attacker.stage(number=2, reads=1, writes=2)
+    assert "refused" not in attacker.stage("finalize", 3, reads=2, writes=6).header
+    answer = attacker.score(reads=6, split="test", finalize=False).header["response"]
+    (own,) = (hospitals.folder / "state").rglob("scores.csv")
+    rows = [line.split(",") for line in own.read_text().splitlines()[1:]]
+    assert len(answer["rows"]) == 2 < len(rows)
+    assert answer["notes"] == {}
+    for case, region, _, value in answer["rows"]:
+        values = [float(row[-1]) for row in rows if region in row]
+        assert case == "test mean"
+        assert value == pytest.approx(sum(values) / len(values), abs=5.1e-4)
+
+
+NAME = "Müller, Anna"
+
+
+def without_suffix(folder):
+    (folder / "images" / NAME).write_bytes(b"")
+
+
+def quoted_in_the_table(folder):
+    with (folder / "cases.csv").open("a") as table:
+        table.write(f'"{NAME}",1,train\n')
+
+
+def in_the_settings(folder):
+    (folder / "site.toml").write_text(f'labels = "{NAME}"\n')
+
+
+@pytest.mark.parametrize("put", [without_suffix, quoted_in_the_table, in_the_settings])
+def test_refusals_name_nobody_wherever_the_name_stands(hospitals, put):
+    put(hospitals.folder / "data" / hospitals.names[0])
+    (service,) = hospitals.services()
+    refused = header_of(service.respond(greeting(hospitals.study())))["refused"]
+    assert not any(word in refused for word in NAME.split(", "))
+    assert "its data cannot be used; the log of the site says why under the code" in refused
+
+
+def test_of_a_program_that_fails_only_the_kind_of_error_is_told(hospitals):
+    site = hospitals.site_file(hospitals.names[0])
+    told = refusal(KeyError(NAME), "c0de", site)
+    assert told == "its program failed (KeyError); the log of the site says why under the code c0de"
+
+
+def test_a_greeting_that_is_refused_reads_no_data_and_divides_none(hospitals):
+    (service,) = hospitals.services('iterations = 1\nparts = ["head"]\n')
+    for file in (hospitals.folder / "data").rglob("*.png"):
+        file.write_bytes(b"whoever reads this fails")
+    for study in (hospitals.study(), hospitals.study("fedavg", "training.iterations=1")):
+        refused = header_of(service.respond(greeting(study)))["refused"]
+        assert "allowed" in refused
+    assert not (service.site.state / "splits").exists()
+    assert not list((hospitals.folder / "data").rglob("splits*"))
+
+
+def test_every_byte_that_leaves_has_a_line_with_its_hash(hospitals):
+    """Greetings, scores and refusals too; recomputed from what the coordinator got."""
+    (service,) = hospitals.services()
+    left = []
+    honest = service.respond
+    service.respond = lambda data: left.append(honest(data)) or left[-1]
+    attacker = Coordinator(service, hospitals.study())
+    attacker.stage()
+    attacker.score()
+    attacker.score(number=1)
+    service.respond(b"nonsense")
+    lines = service.ledger.lines()
+    assert [line["stage"] for line in lines] == ["greeting", "fit", "score val", *["refusal"] * 2]
+    assert [line["content"] for line in lines] == [sha256(data).hexdigest() for data in left]
+    assert [line["sent"] for line in lines] == [len(data) for data in left]
+    assert "2 requests refused" in summary(service.ledger)
