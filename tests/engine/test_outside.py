@@ -100,6 +100,7 @@ def test_a_study_made_of_a_package_runs_is_scored_and_loads_again(tmp_path):
     assert not equal(weights(folder), weights(plain)), "the loss is the package's own"
 
 
+@pytest.mark.slow
 def test_a_study_made_of_a_file_runs_in_other_processes_too(tmp_path, sites, forgotten):
     (tmp_path / "mine.py").write_text(CODE)
     file = tmp_path / "study.toml"

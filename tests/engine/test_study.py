@@ -246,7 +246,9 @@ def listen_to_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_killed_process_loses_at_most_the_round_under_way(small, tmp_path, how):
     small.write_text(TWO_SITES.replace('[[method]]\nname = "local"\n', ""))
     study = load_study(small, ["federation.rounds=4"], BUILT_IN)
@@ -269,6 +271,7 @@ def test_a_killed_process_loses_at_most_the_round_under_way(small, tmp_path, how
     assert equal(Done(whole, []).tensors("server"), Done(run, []).tensors("server"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such tie")
 def test_workers_end_with_a_killed_run(small, tmp_path):
     with stopped_amid(1, small, tmp_path, "engine.workers=2", "engine.threads=1") as process:

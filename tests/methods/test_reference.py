@@ -15,7 +15,8 @@ def test_every_method_and_finishing_step_was_measured():
     assert list(measured_costs()) == [*METHODS, *FINISHING_STEPS]
 
 
-@pytest.mark.parametrize("name", ["fedap", pytest.param("scaffold", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fedap", "scaffold"])
 def test_what_is_measured_anew_is_what_the_file_says(name):
     assert cost_of(name) == measured_costs()[name]
 

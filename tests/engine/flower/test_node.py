@@ -26,6 +26,7 @@ from tests.engine.flower.deployment import wait_until
 from tests.engine.flower.hospitals import Hospitals, greeting
 
 
+@pytest.mark.slow
 def test_a_site_outlives_the_death_of_its_worker(tmp_path):
     hospitals = Hospitals(tmp_path, sites=1, network="unet")
     site = hospitals.site_file(hospitals.names[0])
