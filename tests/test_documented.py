@@ -67,7 +67,13 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page.stem == "python" else [])
+        for page in PAGES
+        if blocks(page)
+    ],
+    ids=lambda page: page.stem,
 )
 def test_what_a_page_shows_works(page, folder, monkeypatch):
     names: dict = {}
