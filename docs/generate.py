@@ -12,6 +12,7 @@ import torch
 import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from licences import licences
 from settings_tables import code, section, settings, summary, table
 
 from polyclinic.catalog import BUILT_IN
@@ -52,7 +53,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def pages() -> dict[str, str]:
     """The generated pages by name."""
-    makers = (configuration, commands, methods, choices)
+    makers = (configuration, commands, methods, choices, licences)
     return {make.__name__: "\n".join(make()) for make in makers}
 
 
