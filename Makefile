@@ -4,28 +4,26 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCK := uv pip compile --quiet --no-deps --generate-hashes --python-version 3.11.5 --no-header --no-annotate
-TORCH_CPU := 6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b
 
 help: ## what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 install: $(INSTALLED) ## make .venv with everything pinned by requirements/, each file by its hash
 
-# Build tools go first, so that nothing is fetched to build a package. The last step adds only what a torch for another
-# device than the CPU needs.
-$(INSTALLED): pyproject.toml requirements/build.txt requirements/all.txt
+# torch is pinned by its version alone: each device has its own build. It and build tools go first, so that nothing is
+# fetched to build a package.
+$(INSTALLED): pyproject.toml constraints.txt requirements/build.txt requirements/all.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Polyclinic needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -c constraints.txt torch
 	$(PIP) --no-deps --require-hashes -r requirements/build.txt
 	$(PIP) --no-deps --no-build-isolation --require-hashes -r requirements/all.txt
 	$(PIP) --no-build-isolation -e '.[dev]'
 	touch $@
 
-# torch's build for the CPU is not where the other files are; its hash is added by hand.
-lock: ## requirements/ from constraints.txt: every pin with the hashes of its files (needs uv)
+lock: ## requirements/ from constraints.txt: every pin but torch with the hashes of its files (needs uv)
 	grep -iE '^(editables|hatchling|packaging|pathspec|pluggy|setuptools|trove-classifiers)==' constraints.txt | $(LOCK) - -o requirements/build.txt
-	$(LOCK) constraints.txt -o requirements/all.txt
-	sed -i 's/^torch==.*/&\n    --hash=sha256:$(TORCH_CPU) \\/' requirements/all.txt
+	grep -v '^torch==' constraints.txt | $(LOCK) - -o requirements/all.txt
 
 demo: install ## a five-site synthetic study with its report, in a few minutes
 	$(BIN)/polyclinic run studies/demo.toml --fresh

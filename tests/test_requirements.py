@@ -15,10 +15,13 @@ def locked(name: str) -> dict[str, int]:
     }
 
 
-def test_every_pin_has_the_hashes_of_its_files():
-    pins = {line.lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()}
+def test_every_pin_but_torch_has_the_hashes_of_its_files():
+    pins = {
+        line.lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()
+    }
     everything = locked("all.txt")
-    assert set(everything) == pins, "make lock"
+    assert {pin for pin in pins if pin not in everything} == {"torch==2.13.0"}, "make lock"
+    assert set(everything) <= pins, "make lock"
     assert min(everything.values()) >= 1
 
 
