@@ -10,9 +10,9 @@ from typing import Any
 import click
 import torch
 import typer
+from licences import licences
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
-from licences import licences
 from settings_tables import code, section, settings, summary, table
 
 from polyclinic.catalog import BUILT_IN

@@ -19,7 +19,7 @@ EXTRAS = ("", "train", "flower", "formats", "predict", "export", "serve", "docs"
 def licences() -> Iterator[str]:
     """Every pinned package with its licence, by what it comes with."""
     yield "# Licences of dependencies\n"
-    yield "Polyclinic is Apache-2.0. This is what each pinned package says of itself; a package that"
+    yield "Polyclinic is Apache-2.0. This is what each pinned package says of itself; one that"
     yield "several extras bring stands under the first of them. Nothing under the GPL"
     yield "comes with what users install; MedPy, which is, is an independent reference in tests."
     placed = _placed()
