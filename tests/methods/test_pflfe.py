@@ -1,5 +1,4 @@
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pytest
 import torch
@@ -19,9 +18,7 @@ BOTH = pytest.mark.parametrize("method", ["pflfe", "fc-pflfe"])
 
 @dataclass(frozen=True)
 class DecoderPrivate(Method):
-    """Averaging of encoders under private decoders, all sites alike."""
-
-    weighting: ClassVar[str | None] = "uniform"
+    """Averaging of encoders under private decoders."""
 
     def shares(self, net):
         return part(net, "encoder")
@@ -109,13 +106,6 @@ def test_the_projector_lives_on_between_rounds_and_the_target_does_not(federatio
         assert not torch.equal(begun[site].flat, ended[site].flat)
         assert not torch.equal(begun[site + 2].flat, ended[site + 2].flat)
     assert not any(done.memory(site.name) for site in done.folder.about().sites)
-
-
-def test_sites_count_alike_whatever_the_study_says(federation):
-    small = federation()
-    by_images = small.run("pflfe", "federation.weighting=samples", LAST)
-    alike = small.run("pflfe", "federation.weighting=uniform", LAST)
-    assert equal(by_images.tensors("server"), alike.tensors("server"))
 
 
 def test_enhancement_the_middle_average_and_every_setting_of_it_matter(federation):

@@ -66,8 +66,8 @@ class NetworkChoice(Choice):
 class MethodChoice(Choice):
     """A method, its name in tables and folders, and the finishing steps after the last round.
 
-    With `labels` every site trains on these instead of its own kind, and `weak` takes the place of
-    the study's `training.weak`.
+    With `labels` every site trains on these instead of its own kind, `weak` takes the place of the
+    study's `training.weak`, and `weighting` that of `federation.weighting`.
     """
 
     title: str
@@ -76,5 +76,7 @@ class MethodChoice(Choice):
     """What every site trains on with this method, in place of its own kind."""
     weak: WeakSettings | None = None
     """What differs from the study's `training.weak` with this method."""
+    weighting: str | None = None
+    """What sites count by with this method, in place of the study's `federation.weighting`."""
     then: tuple[Choice, ...] = ()
     """Finishing steps after the last round: names, or tables with settings."""

@@ -110,7 +110,11 @@ class FederationSettings(Section):
     whatever they like; `bound` is the longest change in multiples of the median one.
     """
 
-    needs: ClassVar = {"weighting": ("combine", "mean"), "bound": ("combine", "bounded")}
+    needs: ClassVar = {
+        "weighting": ("combine", "mean"),
+        "uniform_row": ("combine", "mean"),
+        "bound": ("combine", "bounded"),
+    }
 
     rounds: AtLeastOne = 20
     """Number of rounds."""
@@ -120,8 +124,11 @@ class FederationSettings(Section):
     """How many sites may be hostile: for median, trimmed and krum."""
     bound: Positive = 1.0
     """Longest change of a reply in multiples of the median one: for bounded."""
-    weighting: Literal["samples", "uniform", "steps"] = "samples"
-    """What a site counts by in the average: images, equally, or steps taken."""
+    weighting: Literal["samples", "uniform", "steps", "paper"] = "samples"
+    """What a site counts by in every method's average: images, equally, steps taken, or as in the
+    method's paper."""
+    uniform_row: bool = True
+    """Add FedAvg with equal weights where methods with equal weights stand beside one without."""
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the sites drawn for each round."""
     statistics: Literal["shared", "private", "estimated"] = "shared"

@@ -8,11 +8,13 @@ from pathlib import Path
 import torch
 
 from polyclinic.config import (
+    FederationSettings,
     MethodChoice,
     NetworkChoice,
     Study,
     TrainingSettings,
     WeakSettings,
+    weighting_of,
 )
 from polyclinic.data.cases import SiteData
 from polyclinic.data.tasks import Task
@@ -168,6 +170,13 @@ def assignment_of(run: Run, sites: Sequence[SiteInfo]) -> Assignment:
         statistics=study.federation.statistics,
         seed=run.seed,
     )
+
+
+def federation_of(run: Run) -> FederationSettings:
+    """The study's settings, with what sites count by in this method's average."""
+    federation = run.study.federation
+    counts = weighting_of(run.choice.built, run.choice.weighting, federation)
+    return federation.model_copy(update={"weighting": counts}) if counts else federation
 
 
 def _training(run: Run) -> TrainingSettings:

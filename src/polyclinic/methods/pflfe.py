@@ -24,8 +24,7 @@ PRIVATE = ("decoder", "head")
 class PFLFE(Method):
     """A shared encoder under private decoders: enhanced, averaged, trained and averaged again.
 
-    With `private_layers` only so many last layers are private instead of decoder and head; sites
-    count alike.
+    With `private_layers` only so many last layers are private instead of decoder and head.
     """
 
     enhancement: Enhancement = field(default_factory=Enhancement)
@@ -35,7 +34,7 @@ class PFLFE(Method):
     private_layers: Annotated[int, Field(ge=1)] | None = None
     """Number of last layers that are private; by default all of decoder and head."""
 
-    weighting: ClassVar[str | None] = "uniform"
+    paper_weighting: ClassVar[str] = "uniform"
     title: ClassVar[str] = "pFLFE"
     shows_embeddings: ClassVar[bool] = True
 

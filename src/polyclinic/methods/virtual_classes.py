@@ -50,6 +50,7 @@ class VirtualClasses(Method):
 
     title: ClassVar[str] = "Virtual classes"
     shows_embeddings: ClassVar[bool] = True
+    paper_weighting: ClassVar[str] = "uniform"
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with virtual classes in its head and affinities in its decoder."""
