@@ -154,6 +154,8 @@ class EvaluationSettings(Section):
     """Metrics of the test scores."""
     choose: Literal["best", "last"] = "best"
     """The round to use: the best by validation, or the last."""
+    scores: Literal["shared", "trained", "both"] = "shared"
+    """Models in tables: after the last average, as their sites trained them before it, or both."""
     pictures: bool = True
     """Draw example predictions, embeddings and attention for the report."""
     cross_site: bool = False

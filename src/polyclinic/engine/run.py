@@ -58,6 +58,7 @@ class Assignment:
     rounds: int
     statistics: str  # of norm layers: shared, private or estimated
     seed: int
+    keeps_trained: bool = False  # sites keep whole networks, to be scored as they trained them
 
     def __post_init__(self) -> None:
         names = [stage.name for stage in self.stages]
@@ -169,6 +170,7 @@ def assignment_of(run: Run, sites: Sequence[SiteInfo]) -> Assignment:
         rounds=study.federation.rounds,
         statistics=study.federation.statistics,
         seed=run.seed,
+        keeps_trained=study.evaluation.scores != "shared",
     )
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from polyclinic.config import FederationSettings, Study, changes, to_toml
+from polyclinic.config import FederationSettings, Study, changes, to_toml, weighting_of
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.loop import Event, Loop, Notice
 from polyclinic.engine.models import END, keep_model
@@ -122,6 +122,7 @@ def about(run: Run, runner: SiteRunner, threads: int) -> About:
             )
             for each in run.study.metric
         },
+        weighting=weighting_of(run.choice.built, run.choice.weighting, run.study.federation),
         network=run.study.network.name,
         pretrained=runner.pretrained,
         parameters=sum(runner.weights[name].numel() for name in parameters(runner.net)),
