@@ -7,11 +7,20 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from polyclinic.data.cases import Batch
 from polyclinic.data.random_views import Views
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, Stage
 from polyclinic.federation.site import Site
-from polyclinic.methods.enhancement import PROJECTOR, Enhancement, enhance, projector
+from polyclinic.methods.enhancement import (
+    PROJECTOR,
+    SPREADS,
+    Enhancement,
+    enhance,
+    enhanced,
+    projector,
+    spread,
+)
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, part, under
 from polyclinic.networks.widening import smallest_maps
@@ -71,6 +80,14 @@ class PFLFE(Method):
         self.receive(site)
         numbers = enhance(site, self.enhancement, self.views)
         return replace(self.send(site), numbers=numbers)
+
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:
+        """What the enhancement moved, and how unlike images look to the encoder."""
+        if not self.enhancement.share:
+            return {}
+        deepest = site.net.encoder(batch.images)[-1].mean((2, 3))
+        alone = len(deepest) < 2
+        return enhanced(site) | ({} if alone else {SPREADS[1]: spread(deepest)})
 
     def _projector(self, net: Segmenter) -> Names:
         return part(net, PROJECTOR) if self.enhancement.share else frozenset()
