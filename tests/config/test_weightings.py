@@ -75,7 +75,9 @@ def test_an_entry_has_its_own_weights_in_its_title_only_where_they_differ(tmp_pa
 def test_the_row_that_was_added_is_told_and_can_be_read_again(tmp_path):
     found = study(tmp_path, '["fedavg", "alike"]', 'weighting = "paper"')
     told = uniform_row_told(found.method, found.federation)
-    assert told.startswith("FedAvg, uniform stands beside FedAvg because Alike counts sites alike")
+    assert told.startswith(
+        "FedAvg, uniform stands beside FedAvg because sites count alike in Alike"
+    )
     assert "federation.uniform_row = false" in told
     file = tmp_path / "again.toml"
     file.write_text(to_toml(found))

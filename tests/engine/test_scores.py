@@ -119,3 +119,15 @@ def test_scores_of_earlier_versions_are_read_as_those_of_models_in_use(tmp_path)
     (tmp_path / "scores.csv").write_text(old)
     (row,) = RunFolder(tmp_path).scores()
     assert (row.value, row.model) == (0.5, "shared")
+
+
+def test_the_papers_weights_are_those_of_the_method_s_authors(federation):
+    """What averages nothing, or one reply, needs none."""
+    small = federation(rounds=1)
+    for method, weighting in (("feddyn", "uniform"), ("fedsm", "steps"), ("fedavg", "samples")):
+        paper = small.run(method, "federation.weighting=paper", LAST)
+        said = small.run(method, f"federation.weighting={weighting}", LAST)
+        assert paper.folder.about().weighting == said.folder.about().weighting == weighting
+        assert equal(paper.tensors("server"), said.tensors("server"))
+    for method in ("centralized", "local"):
+        assert small.run(method, "federation.weighting=paper", LAST).folder.about().weighting == ""

@@ -7,7 +7,14 @@ from typing import Any
 
 from polyclinic.config.callables import GIVEN, completed, settings_model
 from polyclinic.config.checking import addresses, check
-from polyclinic.config.chosen import Choice, Factory, MethodChoice, NetworkChoice, TaskChoice
+from polyclinic.config.chosen import (
+    Choice,
+    Factory,
+    MethodChoice,
+    NetworkChoice,
+    TaskChoice,
+    Weighting,
+)
 from polyclinic.config.data_settings import LabelKind
 from polyclinic.config.mistakes import Mistake, unknown
 from polyclinic.config.printing import literal
@@ -17,7 +24,6 @@ from polyclinic.config.tables import Origin, Tables
 from polyclinic.config.titles import default_title, told_apart
 from polyclinic.config.weak_settings import WeakSettings
 from polyclinic.config.weightings import (
-    Weighting,
     check_weighting,
     weighting_of,
     with_uniform_row,

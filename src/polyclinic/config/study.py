@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from polyclinic.config.chosen import Choice, MethodChoice, NetworkChoice, TaskChoice
+from polyclinic.config.chosen import Choice, MethodChoice, NetworkChoice, TaskChoice, Weighting
 from polyclinic.config.data_settings import DataSettings, SiteSettings
 from polyclinic.config.engine_settings import EngineSettings
 from polyclinic.config.section import (
@@ -124,7 +124,7 @@ class FederationSettings(Section):
     """How many sites may be hostile: for median, trimmed and krum."""
     bound: Positive = 1.0
     """Longest change of a reply in multiples of the median one: for bounded."""
-    weighting: Literal["samples", "uniform", "steps", "paper"] = "samples"
+    weighting: Weighting = "samples"
     """What a site counts by in every method's average: images, equally, steps taken, or as in the
     method's paper."""
     uniform_row: bool = True

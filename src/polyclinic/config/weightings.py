@@ -1,14 +1,13 @@
 """What sites count by in the average of a method, and the control where methods differ in it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from polyclinic.config.chosen import MethodChoice
 from polyclinic.config.mistakes import Mistake
 from polyclinic.config.printing import literal
 from polyclinic.config.study import FederationSettings
 
-Weighting = Literal["samples", "uniform", "steps", "paper"]
 AVERAGING = "fedavg"  # the method that other ones are compared with
 
 
@@ -43,10 +42,11 @@ def with_uniform_row(
     if not federation.uniform_row or not (alike := _alike(methods, federation)):
         return tuple(methods)
     plain = [each for each in methods if each.name == AVERAGING and not each.then]
-    if not plain or any(each in alike for each in plain):
+    title = f"{plain[0].title}, uniform" if plain else ""
+    taken = any(each in alike for each in plain) or title in {each.title for each in methods}
+    if not plain or taken:
         return tuple(methods)
     first = plain[0]
-    title = f"{first.title}, uniform"
     control = first.model_copy(update={"title": title, "weighting": "uniform"})
     place = list(methods).index(first) + 1
     return (*methods[:place], control, *methods[place:])
@@ -60,9 +60,10 @@ def uniform_row_told(methods: Sequence[MethodChoice], federation: FederationSett
     others = [each.title for each in alike if each not in plain]
     if not (federation.uniform_row and control and others) or len(control) == len(plain):
         return ""
+    beside = next(each.title for each in plain if each not in alike)
     return (
-        f"{control[0]} stands beside {next(e.title for e in plain if e not in alike)} because "
-        f"{', '.join(others)} counts sites alike; federation.uniform_row = false leaves it out"
+        f"{control[0]} stands beside {beside} because sites count alike in {', '.join(others)}; "
+        "federation.uniform_row = false leaves it out"
     )
 
 

@@ -178,7 +178,7 @@ def federation_of(run: Run) -> FederationSettings:
     """The study's settings, with what sites count by in this method's average."""
     federation = run.study.federation
     counts = weighting_of(run.choice.built, run.choice.weighting, federation)
-    return federation.model_copy(update={"weighting": counts}) if counts else federation
+    return federation.model_copy(update={"weighting": counts or "uniform"})
 
 
 def _training(run: Run) -> TrainingSettings:
