@@ -313,9 +313,9 @@ def test_under_mixed_precision_judges_and_their_entropy_are_those_of_full_precis
     igc = IGC(inconsistency=formula, relative=False)
     seen = []
 
-    def look(probabilities, label, guide):
+    def look(probabilities, label, guide, mean):
         seen.append((probabilities.detach(), guide))
-        return guided_entropy(probabilities, label, guide)
+        return guided_entropy(probabilities, label, guide, mean)
 
     monkeypatch.setattr("polyclinic.methods.calibration.guided_entropy", look)
     site.net.eval()
