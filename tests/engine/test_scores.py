@@ -65,7 +65,7 @@ def compared(federation):
 
 def test_tables_show_both_once_where_they_are_the_same(compared):
     table = comparison_table(compared("both"), "dice")
-    same = "as trained: the same"
+    same = "as trained: the same scores"
     assert [(row.title, row.note) for row in table.rows] == [
         ("FedAvg", ""),
         ("FedAvg, as trained", ""),

@@ -10,7 +10,7 @@ from polyclinic.report.reading import Comparison, MethodRuns
 from polyclinic.report.words import enumeration
 
 AS_TRAINED = ", as trained"
-SAME = "as trained: the same"
+SAME = "as trained: the same scores"
 MODELS = {
     "shared": "the model after the last average",
     "trained": "the model as its site trained it, before the last average",
