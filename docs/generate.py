@@ -175,8 +175,8 @@ def _sharing(kind: type[Method]) -> Iterator[str]:
         yield f"- Shared, and also kept at the site for its next visit: {kept:,} parameters."
     if made := method.server_made(net):
         yield f"- Made by the server for each site: {count(made):,} parameters."
-    if method.weighting:
-        yield f"- Sites are always weighted by `{method.weighting}`."
+    if method.paper_weighting not in ("", "samples"):
+        yield f'- Its authors weight sites by `{method.paper_weighting}` (`weighting = "paper"`).'
     stages = {"before the rounds": method.before(), "each round": method.each_round(),
               "after the last": (method.finalizing(), *method.after())}  # fmt: skip
     told = (f"{when} {', '.join(map(_stage, each))}" for when, each in stages.items() if each)

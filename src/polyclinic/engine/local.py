@@ -219,7 +219,7 @@ class LocalWorker:
         """Scores of a site's model; the final ones come with pictures."""
         data, state = self.data[info.name], self._state(info, since)
         rows, cases, predicted, notes = self.runner.score(info, data, scoring, message, state)
-        if self.pictures and scoring.split == "test":
+        if self.pictures and scoring.split == "test" and scoring.model == "shared":
             task = self.runner.assignment.task
             draw_pictures(self.run, info.name, task, cases, predicted, rows)
             model_of = partial(self.states.load, since=since)

@@ -39,7 +39,9 @@ class Scored:
         cls, scoring: Scoring, site: str, rows: Iterable[Row], notes: Mapping[str, float] = {}
     ) -> Scored:
         """The scores of a site from what was computed there."""
-        scores = (Score(scoring.round, scoring.split, site, *row) for row in rows)
+        scores = (
+            Score(scoring.round, scoring.split, site, *row, model=scoring.model) for row in rows
+        )
         return cls(scoring.round, scoring.split, site, tuple(scores), notes=dict(notes))
 
 

@@ -12,11 +12,11 @@ from typing import Protocol
 
 import torch
 
-from polyclinic.config import FederationSettings, Study, changes, to_toml
+from polyclinic.config import FederationSettings, Study, changes, to_toml, weighting_of
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.loop import Event, Loop, Notice
 from polyclinic.engine.models import END, keep_model
-from polyclinic.engine.run import Assignment, Run, runs_of
+from polyclinic.engine.run import Assignment, Run, federation_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.sites import Sites
 from polyclinic.engine.tensors import load_tensors
@@ -69,7 +69,7 @@ def run_study(
 def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
     """One run from where it stands to its end: the round loop, and the folder that it fills."""
     assignment = sites.runner.assignment
-    server = first_server(run.study.federation, sites)
+    server = first_server(federation_of(run), sites)
     checkpoint = Checkpoint(run.folder.path / "checkpoint")
     described = about(run, sites.runner, sites.threads)
     if (yield from recover(run.folder, checkpoint, server, described)):
@@ -122,6 +122,7 @@ def about(run: Run, runner: SiteRunner, threads: int) -> About:
             )
             for each in run.study.metric
         },
+        weighting=weighting_of(run.choice.built, run.choice.weighting, run.study.federation),
         network=run.study.network.name,
         pretrained=runner.pretrained,
         parameters=sum(runner.weights[name].numel() for name in parameters(runner.net)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -46,6 +46,8 @@ class FedSM(Method):
     """Channels of the selector's first convolution."""
     uses: Literal["selected", "personal"] = "selected"
     """Model that a site uses: the one selected for an image, or its personal one."""
+
+    paper_weighting: ClassVar[str] = "steps"
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with a personal copy and a selector."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report import words
+from polyclinic.report.conditions import AS_TRAINED
 from polyclinic.report.costs import method_costs
 from polyclinic.report.diagnostics import diagnosed
 from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_terminal
@@ -18,7 +19,7 @@ from polyclinic.report.figures.curves import (
 from polyclinic.report.figures.distributions import distribution_figure
 from polyclinic.report.figures.embeddings import embedding_figures
 from polyclinic.report.figures.relations import relations
-from polyclinic.report.figures.style import style
+from polyclinic.report.figures.style import Style, style
 from polyclinic.report.overview import (
     choice_sentence,
     facts,
@@ -85,7 +86,7 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
     return {
         "title": words.enumeration(list(comparison.studies)),
         "comparison": comparison,
-        "styles": {method.title: style(i) for i, method in enumerate(comparison.methods)},
+        "styles": _styles(comparison),
         "facts": facts(comparison),
         "warnings": list(warnings(comparison)),
         "winners": winners(tables),
@@ -111,6 +112,12 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
             (method.title, runs) for method in comparison.methods for runs in same_settings(method)
         ],
     }
+
+
+def _styles(comparison: Comparison) -> dict[str, Style]:
+    """What each method is drawn in; its models as trained have the same."""
+    own = {method.title: style(i) for i, method in enumerate(comparison.methods)}
+    return own | {f"{title}{AS_TRAINED}": each for title, each in own.items()}
 
 
 def _files(table: Table) -> dict[str, str]:

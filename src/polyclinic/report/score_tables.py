@@ -7,6 +7,7 @@ from typing import Literal
 
 from polyclinic.evaluation.ranking import Ranked, ranking
 from polyclinic.evaluation.statistics import OVERALL, Spread, Summary, across_seeds
+from polyclinic.report.conditions import Conditions, conditions_of, scored_rows, told
 from polyclinic.report.measures import Measure
 from polyclinic.report.reading import Comparison, MethodRuns
 
@@ -39,6 +40,7 @@ class Row:
     title: str
     note: str
     cells: tuple[Cell, ...]
+    conditions: Conditions
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     over_seeds: bool
+    conditions: str  # of all rows, in words
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -66,22 +69,24 @@ def comparison_table(
     """
     columns = _columns(comparison, regions)
     over_seeds = any(len(method.finished) > 1 for method in comparison.methods)
+    shown = scored_rows(comparison)
     rows = [
         Row(
             method.title,
-            missing_seeds(method),
+            ", ".join(filter(None, (missing_seeds(method), method.note))),
             tuple(_cells(method, metric, columns, over_seeds)),
+            conditions_of(method),
         )
-        for method in comparison.methods
+        for method in shown
     ]
     how = comparison.measure(metric)
-    return Table(how, columns, _marked(rows, columns, how), over_seeds)
+    return Table(how, columns, _marked(rows, columns, how), over_seeds, told(shown))
 
 
 def ranked(comparison: Comparison, metric: str) -> list[Ranked]:
     """The methods from best to worst by a metric; none where nobody knows which way is better."""
     better = comparison.measure(metric).better
-    methods = [method for method in comparison.methods if method.finished]
+    methods = [method for method in scored_rows(comparison) if method.finished]
     if better is None or len(methods) < 2:
         return []
     values = {method.title: _by_case(method, metric, comparison) for method in methods}

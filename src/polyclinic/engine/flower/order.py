@@ -27,7 +27,9 @@ def study_hash(text: str) -> str:
 
 def stage_of(request: StageRequest | ScoreRequest) -> str:
     """What a request is for, as the ledger calls it."""
-    return request.stage if isinstance(request, StageRequest) else f"score {request.split}"
+    if isinstance(request, StageRequest):
+        return request.stage
+    return f"score {request.split}{' as trained' if request.model == 'trained' else ''}"
 
 
 def asked_for(request: StageRequest | ScoreRequest, payload: Payload) -> str:
@@ -66,12 +68,15 @@ def check_score(
     validates = request.split == "val"
     due = evaluation.due(request.number, last) if validates else 0 < request.number <= last
     metrics = VALIDATION if validates else evaluation.metrics
-    if not due or request.metrics != metrics or request.finalize is not validates:
+    trained = request.model == "trained"
+    wanted = not trained or (not validates and evaluation.scores != "shared")
+    if not (due and wanted) or request.metrics != metrics or request.finalize is not validates:
         raise OutOfOrder(
             f"the study does not score {request.split} cases in this way after round "
             f"{request.number}"
         )
-    if validates and state is not None and int(state["round"]) > request.number:
+    early = validates or trained
+    if early and state is not None and int(state["round"]) > request.number:
         raise OutOfOrder(f"a state of round {state['round']} is not that of {request.number}")
 
 

@@ -13,7 +13,7 @@ from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.engine.study import about
 from polyclinic.evaluation.scoring import ScoreRow
-from polyclinic.runs import Finished, Score
+from polyclinic.runs import Finished, RunFolder, Score
 
 
 def keep_results(
@@ -32,3 +32,10 @@ def keep_results(
     folder.forget_after(number)
     folder.append(scores=[Score(number, "test", site, *row) for row in rows])
     folder.finish(Finished(chosen_round=number, seconds=0.0))
+
+
+def keep_trained(folder: RunFolder, site: str, number: int, rows: Iterable[ScoreRow]) -> None:
+    """Add the scores of the model as the site trained it, in place of any from before."""
+    others = [row for row in folder.scores(model=None) if row.model != "trained"]
+    found = [Score(number, "test", site, *row, model="trained") for row in rows]
+    folder.rewrite_scores([*others, *found])

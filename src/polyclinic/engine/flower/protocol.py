@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.transport import Failure
 from polyclinic.engine.flower.wire import Payload
-from polyclinic.runs import SiteInfo, Split
+from polyclinic.runs import ScoredModel, SiteInfo, Split
 from polyclinic.runs.files import plain
 
 NO_STATE = -1  # before a site's first visit
@@ -66,6 +66,7 @@ class ScoreRequest(_VisitRequest):
     split: Split
     metrics: tuple[str, ...]
     finalize: bool
+    model: ScoredModel = "shared"
 
 
 Request = GreetingRequest | StageRequest | ScoreRequest

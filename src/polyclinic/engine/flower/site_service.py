@@ -23,7 +23,7 @@ from polyclinic.engine.flower.order import (
     stage_of,
     study_hash,
 )
-from polyclinic.engine.flower.own_results import keep_results
+from polyclinic.engine.flower.own_results import keep_results, keep_trained
 from polyclinic.engine.flower.policy import Policy
 from polyclinic.engine.flower.protocol import (
     NO_STATE,
@@ -152,9 +152,11 @@ class SiteService:
         run, info = self._run(request)
         state, noted = self._state(run, request)
         check_score(run.runner.assignment, run.run.study.evaluation, request, noted)
-        scoring = Scoring(request.number, request.split, request.metrics)
+        scoring = Scoring(request.number, request.split, request.metrics, request.model)
         rows, cases, predicted, notes = run.runner.score(info, run.data, scoring, message, state)
-        if request.split == "test" and state is not None:
+        if request.model == "trained":
+            keep_trained(run.run.folder, info.name, request.number, rows)
+        elif request.split == "test" and state is not None:
             keep_results(run.run, run.runner, info.name, state, request.number, rows)
             if run.run.study.evaluation.pictures:
                 task = run.runner.assignment.task

@@ -113,6 +113,7 @@ class FlowerSites:
                 split=scoring.split,
                 metrics=scoring.metrics,
                 finalize=messages is not None,
+                model=scoring.model,
             )
             message = messages[info.name] if messages else None
             payloads[info.name] = self._payload(request, message).to_bytes()
