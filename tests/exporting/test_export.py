@@ -20,6 +20,7 @@ from polyclinic.exporting.choosing import origins
 from polyclinic.exporting.packaging import packaged
 from polyclinic.exporting.trained import cases_of
 from polyclinic.methods import METHODS
+from polyclinic.networks import NETWORKS
 from polyclinic.predict import load
 from polyclinic.predict.folder import Options, predict_all
 from polyclinic.predict.inputs import inputs_in
@@ -153,6 +154,21 @@ def test_every_methods_model_predicts_as_in_its_run(federation, method, tmp_path
     cases, expected = as_in_the_run(done.run, data)
     for image, mask in zip(cases.images.numpy(), expected, strict=True):
         assert (model.classes(image) == mask).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_every_networks_model_predicts_as_in_its_run(federation, network, tmp_path):
+    learning = (*LEARNING, f"network.name={network}", "training.iterations=10")
+    done = federation(sites=2).run("fedavg", *learning)
+    (origin,) = origins([done.folder.path], TABLES, server=True)
+    packaged([origin]).write(tmp_path / "m.polyclinic")
+    model = load(tmp_path / "m.polyclinic", threads=1)
+    assert model.facts.scores, "all sites use the server's model"
+    for data in cases_of(origin):
+        cases, expected = as_in_the_run(done.run, data)
+        for image, mask in zip(cases.images.numpy(), expected, strict=True):
+            assert (model.classes(image) == mask).all()
 
 
 @pytest.mark.slow
