@@ -159,7 +159,7 @@ class EvaluationSettings(Section):
     pictures: bool = True
     """Draw example predictions, embeddings and attention for the report."""
     cross_site: bool = False
-    """Score every site's model at every site, too, where all are on this machine."""
+    """Score every site's model at every site, too; across hospitals those that disclose theirs."""
 
     def due(self, number: int, last: int) -> bool:
         """Whether models are validated after this round, of so many."""

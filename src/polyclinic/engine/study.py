@@ -78,7 +78,7 @@ def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
         run.folder.create(to_toml(run.study), described)
     loop = Loop(assignment, server, sites, run.study.evaluation, checkpoint, run.folder.append)
     yield from loop.run()
-    sites.keep(assignment.rounds + 1)
+    yield from sites.keep(assignment.rounds + 1, server)
     end = Finished(chosen_round=loop.chosen_round, seconds=loop.progress.seconds)
     keep_model(run.folder, "server", run.choice.title, server, assignment, end)
     run.folder.finish(end)

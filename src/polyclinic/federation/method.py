@@ -82,6 +82,10 @@ class Method:
         """The weights a prediction depends on; others are never disclosed."""
         return everything(net) - self.server_made(net)
 
+    def predicts_alone(self) -> bool:
+        """Whether a prediction needs no memory of the site beside the network in use."""
+        return True
+
     # The walk of a run: stages before the rounds, of each round, and after the last.
 
     def before(self) -> tuple[Stage, ...]:

@@ -58,6 +58,10 @@ class FedSM(Method):
         personal = under(net, COPY)
         return personal if self.uses == "personal" else everything(net) - under(net, SELECTOR)
 
+    def predicts_alone(self) -> bool:
+        """A site that selects remembers the others' personal models."""
+        return self.uses == "personal"
+
     def each_round(self) -> tuple[Stage, ...]:
         """One stage, in which personal models leave their sites."""
         return (replace(super().each_round()[0], discloses=True),)

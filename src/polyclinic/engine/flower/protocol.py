@@ -69,7 +69,22 @@ class ScoreRequest(_VisitRequest):
     model: ScoredModel = "shared"
 
 
-Request = GreetingRequest | StageRequest | ScoreRequest
+class ModelRequest(_VisitRequest):
+    """Disclose what is private of the final model; the server's fingerprints come with it."""
+
+    kind: Literal["model"] = "model"
+    encoding: str
+
+
+class GuestRequest(_VisitRequest):
+    """Score another site's final model, which comes with it, on the test cases."""
+
+    kind: Literal["guest"] = "guest"
+    owner: str
+
+
+VisitRequest = StageRequest | ScoreRequest | ModelRequest | GuestRequest
+Request = GreetingRequest | VisitRequest
 
 
 class GreetingResponse(_Content):
@@ -100,13 +115,24 @@ class ScoreResponse(_Content):
     notes: Annotated[dict[NoteName, Finite], Field(max_length=MOST_NOTES)] = {}
 
 
-Response = TypeVar("Response", GreetingResponse, StageResponse, ScoreResponse)
+class ModelResponse(_Content):
+    """The final model is disclosed, in the message that comes with it."""
+
+    number: int
+
+
+Response = TypeVar("Response", GreetingResponse, StageResponse, ScoreResponse, ModelResponse)
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 
 
 def requesting(request: Request) -> dict[str, Any]:
     """The header of a payload with this request."""
     return {"request": request.model_dump(mode="json")}
+
+
+def responding(response: BaseModel) -> dict[str, Any]:
+    """The header of a payload with this response."""
+    return {"response": response.model_dump(mode="json")}
 
 
 def read_request(payload: Payload) -> Request:
