@@ -23,7 +23,7 @@ from polyclinic.engine.tensors import load_tensors
 from polyclinic.federation.combining import refuse_too_few
 from polyclinic.federation.server import Server
 from polyclinic.networks.parts import EmptySelection, PartError, parameters
-from polyclinic.runs import About, AboutMetric, AboutTask, Finished, RunError, RunFolder
+from polyclinic.runs import About, AboutMetric, AboutTask, Finished, RunError, RunFolder, SiteInfo
 
 Watch = Callable[[Run, Event], None]
 
@@ -105,20 +105,20 @@ def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:
         raise RunError("\n".join([*mistakes, advice]))
 
 
-def about(run: Run, runner: SiteRunner, threads: int) -> About:
-    """What the run folder says of the run."""
-    task = runner.assignment.task
+def about(run: Run, runner: SiteRunner, threads: int, own: SiteInfo | None = None) -> About:
+    """What the run folder says of the run; with `own` it is this site's, with its scores only."""
+    task, sites = runner.assignment.task, runner.assignment.sites
     told = ("title", "summary", "better")
-    measured = [site.measured for site in runner.assignment.sites]
+    scored = (own,) if own else sites
     return About(
         method=run.choice.title,
         seed=run.seed,
         task=AboutTask(name=task.name, classes=task.classes, regions=dict(task.regions)),
-        sites=runner.assignment.sites,
+        sites=tuple(own if own and site.name == own.name else site for site in sites),
         metrics={
             each.name: AboutMetric(
                 **{key: getattr(each.built, key) for key in told},
-                unit=each.built.unit_at(measured),
+                unit=each.built.unit_at(site.measured for site in scored),
             )
             for each in run.study.metric
         },

@@ -13,24 +13,24 @@ from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.engine.study import about
 from polyclinic.evaluation.scoring import ScoreRow
-from polyclinic.runs import Finished, RunFolder, Score
+from polyclinic.runs import Finished, RunFolder, Score, SiteInfo
 
 
 def keep_results(
     run: Run,
     runner: SiteRunner,
-    site: str,
+    site: SiteInfo,
     state: SiteState,
     number: int,
     rows: Iterable[ScoreRow],
 ) -> None:
     """Write the site's model and test scores, the settings, what was run and the run's end."""
     folder = run.folder
-    keep_model(folder, site, run.choice.title, state, runner.assignment)
+    keep_model(folder, site.name, run.choice.title, state, runner.assignment)
     folder.write_atomic("study.toml", to_toml(run.study))
-    folder.write_about(about(run, runner, torch.get_num_threads()))
+    folder.write_about(about(run, runner, torch.get_num_threads(), site))
     folder.forget_after(number)
-    folder.append(scores=[Score(number, "test", site, *row) for row in rows])
+    folder.append(scores=[Score(number, "test", site.name, *row) for row in rows])
     folder.finish(Finished(chosen_round=number, seconds=0.0))
 
 

@@ -174,7 +174,9 @@ class SiteService:
         if request.model == "trained":
             keep_trained(run.run.folder, info.name, request.number, rows)
         elif request.split == "test" and state is not None:
-            keep_results(run.run, run.runner, info.name, state, request.number, rows)
+            # The server's word on this site is less than the site knows: not its pixels' size.
+            own = site_info(run.data, run.runner.assignment.task, info.index)
+            keep_results(run.run, run.runner, own, state, request.number, rows)
             if run.run.study.evaluation.pictures:
                 task = run.runner.assignment.task
                 draw_pictures(run.run.folder, info.name, task, cases, predicted, rows)
