@@ -34,7 +34,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """The numbers of one method; the note says what is missing."""
+    """The numbers of one method; the note says what is missing, or that it ranks with nobody."""
 
     title: str
     note: str
@@ -69,19 +69,24 @@ def comparison_table(
     rows = [
         Row(
             method.title,
-            missing_seeds(method),
+            missing_seeds(method) or ("ceiling" if method.title in comparison.ceilings else ""),
             tuple(_cells(method, metric, columns, over_seeds)),
         )
         for method in comparison.methods
     ]
     how = comparison.measure(metric)
-    return Table(how, columns, _marked(rows, columns, how), over_seeds)
+    marked = _marked(rows, columns, how, comparison.ceilings)
+    return Table(how, columns, marked, over_seeds)
 
 
 def ranked(comparison: Comparison, metric: str) -> list[Ranked]:
-    """The methods from best to worst by a metric; none where nobody knows which way is better."""
+    """The methods but ceilings from best to worst by a metric that has a better side."""
     better = comparison.measure(metric).better
-    methods = [method for method in comparison.methods if method.finished]
+    methods = [
+        method
+        for method in comparison.methods
+        if method.finished and method.title not in comparison.ceilings
+    ]
     if better is None or len(methods) < 2:
         return []
     values = {method.title: _by_case(method, metric, comparison) for method in methods}
@@ -158,11 +163,13 @@ def _number(summary: Summary, column: Column) -> Spread | None:
     return numbers[column.kind]
 
 
-def _marked(rows: list[Row], columns: tuple[Column, ...], how: Measure) -> tuple[Row, ...]:
-    marks = [
-        _marks([row.cells[index].value for row in rows], column, how)
-        for index, column in enumerate(columns)
-    ]
+def _marked(
+    rows: list[Row], columns: tuple[Column, ...], how: Measure, ceilings: frozenset[str]
+) -> tuple[Row, ...]:
+    def values(index: int) -> list[float]:
+        return [math.nan if row.title in ceilings else row.cells[index].value for row in rows]
+
+    marks = [_marks(values(index), column, how) for index, column in enumerate(columns)]
     return tuple(
         replace(
             row,
