@@ -79,7 +79,14 @@ def _draw(source: Source, task: Task, data: DataSettings) -> LoadedSite:
     own = as_at_site(task, source.preparation, wrong)
     for text in wrong:
         mistakes.add(text)
-    drawn = draw_site(task.name, name, resolution=task.resolution, seed=data.seed, size=data.size)
+    drawn = draw_site(
+        task.name,
+        name,
+        resolution=task.resolution,
+        seed=data.seed,
+        size=data.size,
+        form=data.federation,
+    )
     if drawn.images.shape[1] != task.channels or drawn.masks.max() >= len(task.classes):
         mistakes.add(
             f"is drawn with {drawn.images.shape[1]} channels and {drawn.masks.max() + 1} classes, "

@@ -123,6 +123,11 @@ class MethodRuns:
         """The runs that have test scores."""
         return tuple(run for run in self.runs if run.end)
 
+    @property
+    def on_full_masks(self) -> bool:
+        """Whether every site had full masks to train on."""
+        return all(site.kind == "mask" for run in self.runs for site in run.about.sites)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -141,6 +146,15 @@ class Comparison:
     def runs(self) -> tuple[Run, ...]:
         """All runs, method by method."""
         return tuple(run for method in self.methods for run in method.runs)
+
+    @property
+    def ceilings(self) -> frozenset[str]:
+        """Methods with full masks at every site, where two others or more had weak labels.
+
+        They show what the same images could give, and rank with nobody.
+        """
+        full = frozenset(method.title for method in self.methods if method.on_full_masks)
+        return full if len(self.methods) - len(full) > 1 else frozenset()
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ def site_names(study: Study) -> list[str]:
     if study.site:
         return [site.name for site in study.site]
     if study.data.folder is None:
-        return [site.name for site in federation(study.task.built.name)]
+        return [site.name for site in federation(study.task.built.name, study.data.federation)]
     raise RunError("across hospitals a study lists its sites: one [[site]] with a name for each")
 
 
