@@ -116,7 +116,7 @@ def _run(
         if row.model == model
     )
     end = Finished(chosen_round=member.round, seconds=0.0)
-    return Run(RunFolder(folder), about, {}, "", end, (), scores, (), summarise(scores))
+    return Run(RunFolder(folder), about, {}, "", end, (), scores, (), (), summarise(scores))
 
 
 def _facts(evaluation: Evaluation, *, in_square: bool) -> list[tuple[str, str]]:
