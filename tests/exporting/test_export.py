@@ -165,7 +165,8 @@ def test_every_networks_model_predicts_as_in_its_run(federation, network, tmp_pa
     packaged([origin]).write(tmp_path / "m.polyclinic")
     model = load(tmp_path / "m.polyclinic", threads=1)
     assert model.facts.scores, "all sites use the server's model"
-    for data in cases_of(origin):
+    took_part = {site.name for site in done.folder.about().sites}
+    for data in (site for site in cases_of(origin) if site.name in took_part):
         cases, expected = as_in_the_run(done.run, data)
         for image, mask in zip(cases.images.numpy(), expected, strict=True):
             assert (model.classes(image) == mask).all()
