@@ -165,7 +165,8 @@ def test_every_networks_model_predicts_as_in_its_run(federation, network, tmp_pa
     packaged([origin]).write(tmp_path / "m.polyclinic")
     model = load(tmp_path / "m.polyclinic", threads=1)
     assert model.facts.scores, "all sites use the server's model"
-    for data in cases_of(origin):
+    took_part = {site.name for site in done.folder.about().sites}
+    for data in (site for site in cases_of(origin) if site.name in took_part):
         cases, expected = as_in_the_run(done.run, data)
         for image, mask in zip(cases.images.numpy(), expected, strict=True):
             assert (model.classes(image) == mask).all()
@@ -176,7 +177,7 @@ def test_real_files_get_the_masks_that_the_run_of_a_whole_unet_scored(real, tmp_
     file = tmp_path / "real.toml"
     file.write_text('task = { name = "octa", resolution = 256 }\nmethod = "fedavg"\n')
     changes = [f"data.source={real / 'faz'}", 'data.only=["rose"]', "federation.rounds=1"]
-    changes += ["training.iterations=30", "evaluation.every=0", "evaluation.choose=last"]
+    changes += ["training.iterations=20", "evaluation.every=0", "evaluation.choose=last"]
     study = load_study(file, [*changes, "seeds=[0]", "evaluation.pictures=false"], BUILT_IN)
     assert (study.network.name, study.network.settings["width"]) == ("unet", 16)
     done = do_runs(study, tmp_path / "runs", resume=False, fresh=False)
@@ -187,7 +188,7 @@ def test_real_files_get_the_masks_that_the_run_of_a_whole_unet_scored(real, tmp_
     found, _ = inputs_in([real / "faz" / "rose" / "test" / "images"])
     predict_all(load(tmp_path / "rose.polyclinic"), found, tmp_path / "out", Options())
     for name, mask in zip(cases.names, expected, strict=True):
-        (written,) = (tmp_path / "out" / "masks").glob(f"*{name.rpartition('/')[2]}*.png")
+        written = tmp_path / "out" / "masks" / f"{name.removeprefix('test-')}.png"
         assert (np.asarray(Image.open(written)) == mask).all()
     assert len(expected) == 9
     assert expected.any()

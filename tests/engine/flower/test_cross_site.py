@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -133,3 +134,64 @@ def test_a_model_is_given_only_where_the_study_compares_and_is_over(hospitals):
         }
         back = header_of(service.respond(Payload(header).to_bytes()))
         assert words in back["refused"]
+
+
+def test_a_model_that_cannot_be_used_is_left_out_by_name(hospitals):
+    spoilt, secretive, honest = hospitals.names
+    link = InProcessLink.of(services(hospitals, "state-spoilt").values())
+
+    def no_numbers(payload: Payload) -> Payload:
+        return replace(payload, tensors={n: t * math.nan for n, t in payload.tensors.items()})
+
+    def nothing(payload: Payload) -> Payload:
+        message = {**payload.header["message"], "extras": []}
+        return Payload({**payload.header, "message": message})
+
+    for place, spoil in ((101, no_numbers), (102, nothing)):
+        link.responding[place] = spoiling(link.responding[place], spoil)
+    study = hospitals.study("fedbn", *ONCE, *ACROSS)
+    hospitals.run_with(link, study)
+    run = RunFolder(hospitals.run_folder(study))
+    missed = {line.site: line.missed for line in run.rounds() if line.missed}
+    assert "values that are not numbers" in missed[spoilt]
+    assert "holds back what only it has" in missed[secretive]
+    assert honest not in missed
+    _, values = matrix(run.path)
+    assert all(math.isnan(value) == (model != site) for (model, site), value in values.items())
+
+
+def spoiling(respond, spoil):
+    """What a site sends when it is asked for its model, spoilt."""
+
+    def responding(data: bytes) -> bytes:
+        back = respond(data)
+        if header_of(data)["request"]["kind"] != "model":
+            return back
+        return spoil(Payload.from_bytes(back)).to_bytes()
+
+    return responding
+
+
+def test_a_site_scores_nothing_but_models_of_the_study(hospitals):
+    sites = services(hospitals, "state-guest")
+    link = InProcessLink.of(sites.values())
+    hospitals.run_with(link, hospitals.study("fedbn", *ONCE, *ACROSS))
+    asked = [each for each in link.crossed if "request" in header_of(each)]
+    guest = next(each for each in asked if header_of(each)["request"]["kind"] == "guest")
+    # The first model is the first site's, and the second site is the first to score it.
+    first, second, _ = hospitals.names
+    payload, service = Payload.from_bytes(guest), sites[second]
+    request = payload.header["request"]
+    assert request["owner"] == first
+    unknown = {**payload.header, "request": {**request, "owner": "nobody"}}
+    back = header_of(service.respond(replace(payload, header=unknown).to_bytes()))
+    assert "has no site 'nobody'" in back["refused"]
+    name = min(payload.tensors)
+    message = payload.header["message"]
+    fewer = {**message, "extras": [n for n in message["extras"] if f"extras/{n}" != name]}
+    tensors = {n: tensor for n, tensor in payload.tensors.items() if n != name}
+    short = Payload({**payload.header, "message": fewer}, tensors)
+    back = header_of(service.respond(short.to_bytes()))
+    lacking = name.removeprefix("extras/disclosed/")
+    assert f"no model of the study: it differs in {lacking}" in back["refused"]
+    assert "refused" not in header_of(service.respond(guest))

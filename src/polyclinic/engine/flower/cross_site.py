@@ -82,9 +82,15 @@ class CrossSite:
             except PayloadError as error:
                 yield self._line(stage, site, missed=str(error)), None
                 continue
-            bytes_sent = {"down": 8 * len(asked.numbers), "up": payload.nbytes}
-            extras = tuple(sorted(message.extras))
-            yield self._line(stage, site, **bytes_sent, extras=extras), model
+            line = self._line(
+                stage,
+                site,
+                down=8 * len(asked.numbers),
+                up=payload.nbytes,
+                extras=tuple(sorted(message.extras)),
+                parts=payload.bytes_by_part(message),
+            )
+            yield line, model
 
     def _whole(self, message: Message) -> Model:
         """The weights that a site predicts with: what it disclosed, and all else the server's."""
