@@ -125,8 +125,7 @@ class FederationSettings(Section):
     bound: Positive = 1.0
     """Longest change of a reply in multiples of the median one: for bounded."""
     weighting: Weighting = "samples"
-    """What a site counts by in every method's average: images, equally, steps taken, or as in the
-    method's paper."""
+    """What sites count by in averages: images, all alike, steps, or as in a method's paper."""
     uniform_row: bool = True
     """Add FedAvg with equal weights where methods with equal weights stand beside one without."""
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -101,10 +101,15 @@ class VirtualClasses(Method):
         shared = ROLES if self.paa_shares == "all" else self.paa_shares.split("+")
         return tuple(role for role in ROLES if role not in shared)
 
+    @property
+    def attracts(self) -> bool:
+        """Whether there are virtual classes that a loss draws pixels to."""
+        return bool(self.virtual_classes and self.virtual_weight)
+
     def send(self, site: Site) -> Message:
         """The weights, and how many virtual classes the site's pixels are nearest to."""
         reply = super().send(site)
-        if not self.virtual_classes:
+        if not self.attracts:
             return reply
         few = site.data.train.select(range(min(LOOKED_AT, len(site.data.train))))
         site.net.eval()
@@ -120,7 +125,7 @@ class VirtualClasses(Method):
 
     def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:
         """How many virtual classes are used, and whether all kernels fit into the channels."""
-        if not self.virtual_classes:
+        if not self.attracts:
             return {}
         head = cast(VirtualHead, site.net.head)
         kernels = len(head.virtual) + len(head.weight)
@@ -130,7 +135,7 @@ class VirtualClasses(Method):
         """Labels on the real classes, and the nearest virtual class among the virtual ones."""
         maps = site.net.embed(batch.images)
         virtual = None
-        if self.virtual_classes and self.virtual_weight:
+        if self.attracts:
             real, virtual = cast(VirtualHead, site.net.head).both(maps)
         else:
             real = site.net.head(maps)
