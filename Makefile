@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-LOCK := uv pip compile --quiet --no-deps --generate-hashes --python-version 3.11.5 --no-header --no-annotate
+LOCK := $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --python-version 3.11.5 --no-header --no-annotate
 
 help: ## what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt requirements/build.txt requirements
 	$(PIP) --no-build-isolation -e '.[dev]'
 	touch $@
 
-lock: ## requirements/ from constraints.txt: every pin but torch with the hashes of its files (needs uv)
+lock: install ## requirements/ from constraints.txt: every pin but torch with the hashes of its files
 	grep -iE '^(editables|hatchling|packaging|pathspec|pluggy|setuptools|trove-classifiers)==' constraints.txt | $(LOCK) - -o requirements/build.txt
 	grep -v '^torch==' constraints.txt | $(LOCK) - -o requirements/all.txt
 
