@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from polyclinic.runs import (
     RunError,
     RunFolder,
     Score,
+    ScoredModel,
     SiteInfo,
     find_runs,
 )
@@ -36,6 +37,7 @@ class Run:
     end: Finished | None
     rounds: tuple[RoundLine, ...]
     scores: tuple[Score, ...]
+    trained: tuple[Score, ...]  # test scores of the models before the last average
     tables: tuple[RoundTable, ...]
     summaries: Mapping[str, Mapping[str, Summary]]  # test scores of a finished run: metric, region
 
@@ -43,6 +45,12 @@ class Run:
     def study(self) -> str:
         """The name of the study that this run belongs to."""
         return str(self.settings.get("name") or self.folder.path.parent.parent.name)
+
+    def as_trained(self) -> "Run":
+        """The same run, tested with the models as its sites had trained them."""
+        rows = tuple(row for row in self.scores if row.split != "test") + self.trained
+        summaries = _summaries(self.folder, list(self.trained if self.end else ()))
+        return replace(self, scores=rows, summaries=summaries)
 
     @property
     def planned_rounds(self) -> int | None:
@@ -100,10 +108,15 @@ class Run:
 
 @dataclass(frozen=True)
 class MethodRuns:
-    """The runs of one method, one per seed, under the name that tables and figures show."""
+    """The runs of one method, one per seed, under the name that tables and figures show.
+
+    `model` is which of a site's models their test scores are of.
+    """
 
     title: str
     runs: tuple[Run, ...]
+    model: ScoredModel = "shared"
+    note: str = ""
 
     @property
     def finished(self) -> tuple[Run, ...]:
@@ -187,6 +200,7 @@ def _read(folder: RunFolder) -> Run:
         end=end,
         rounds=tuple(folder.rounds()),
         scores=tuple(scores),
+        trained=tuple(folder.scores("test", "trained")),
         tables=tuple(folder.tables()),
         summaries=_summaries(folder, [row for row in scores if end and row.split == "test"]),
     )
