@@ -33,7 +33,8 @@ def test_the_methods_of_the_demonstration_learn_under_equal_conditions():
 @pytest.mark.slow
 def test_personalized_methods_beat_training_alone_and_one_model_for_all(tmp_path):
     study = load_study(DEMO, ["evaluation.pictures=false", 'evaluation.metrics=["dice"]'], BUILT_IN)
-    dice = {run.choice.title: by_site(run) for run in run_locally(study, tmp_path)}
+    runs = run_locally(study, tmp_path, watch=lambda _run, _event: None)
+    dice = {run.choice.title: by_site(run) for run in runs}
     mean = {title: np.mean(values) for title, values in dice.items()}
     for method in ("FedICRA", "FedLPPA"):
         assert max(mean["Local"], mean["FedAvg"]) + MARGIN < mean[method] < mean[CEILING]
