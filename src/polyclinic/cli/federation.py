@@ -1,4 +1,4 @@
-"""Commands of a federation of real hospitals: polyclinic server | site | ledger verify."""
+"""Commands of a federation of real hospitals: polyclinic server | site | approve | ledger."""
 
 from __future__ import annotations
 
@@ -76,6 +76,36 @@ def site(
     run_site(settings, file, say=_say, going_on=_until_ended())
     typer.echo(f"site {settings.name} has left; its state is kept", err=True)
     sys.exit(130)
+
+
+def approve(
+    file: Annotated[Path, typer.Argument(help="The node.toml of this hospital.")],
+    study: Annotated[
+        str, typer.Argument(help="The beginning of the study's hash; without it, all are shown.")
+    ] = "",
+    withdraw: Annotated[bool, typer.Option(help="Take the approval back.")] = False,
+) -> None:
+    """Show the studies that ask for this site in words, and approve one of them.
+
+    Without a hash the exit code is 3 while a study waits.
+    """
+    from polyclinic.config.node_file import load_node_file
+    from polyclinic.engine.flower.approval import Approvals
+
+    settings = load_node_file(file, tables().kind)
+    approvals = Approvals(settings.state, settings.allow.studies)
+    if study:
+        found = approvals.named(study)
+        (approvals.withdraw if withdraw else approvals.approve)(found)
+        typer.echo(f"{found[:12]}: {approvals.seen()[found]}")
+        return
+    for found, standing in approvals.seen().items():
+        if standing == "waits":
+            typer.echo(approvals.description(found).read_text())
+        typer.echo(f"{found[:12]}: {standing}")
+    if not approvals.seen():
+        typer.echo("no study has asked yet")
+    sys.exit(3 if approvals.waiting() else 0)
 
 
 @ledger_app.command()

@@ -22,6 +22,7 @@ from polyclinic.report.figures.style import style
 from polyclinic.report.overview import (
     choice_sentence,
     facts,
+    means_sentence,
     method_lines,
     partial_sentence,
     same_settings,
@@ -92,6 +93,7 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
         "method_lines": method_lines(comparison),
         "choice": choice_sentence(comparison),
         "partial": partial_sentence(comparison),
+        "means": means_sentence(comparison),
         "ranking": ranked(comparison, tables[0].measure.name) if tables else [],
         "tables": [(table, _downloads(table)) for table in tables],
         "validation": validation_figure(comparison),

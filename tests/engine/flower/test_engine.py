@@ -472,7 +472,7 @@ def test_a_message_beyond_all_measure_is_refused(hospitals, link, monkeypatch):
 
 
 def test_noisy_messages_are_accounted_for_and_other_methods_say_why_not(hospitals):
-    privacy = "[privacy]\nclip = 1.0\nnoise = 2.0\n"
+    privacy = "[privacy]\nclip = 1.0\nnoise = 2.0\nstatistics = true\n"
     noisy = InProcessLink.of(hospitals.services(privacy, state="noisy"))
     study = hospitals.study("fedavg", *FAST)
     hospitals.run_with(noisy, study)

@@ -17,7 +17,7 @@ from polyclinic.engine.tensors import load_tensors
 from polyclinic.federation.weights import Weights
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.runs import RunError, RunFolder
-from tests.engine.flower.hospitals import Hospitals
+from tests.engine.flower.hospitals import Hospitals, run_of
 from tests.engine.flower.in_process import InProcessLink
 from tests.federations import equal
 from tests.outside import CODE, IN_FILE, NAMES, study_text
@@ -59,7 +59,7 @@ def services(hospitals, extra):
 
 
 def refusal(service, study):
-    request = GreetingRequest(study=to_toml(study), run="")
+    request = GreetingRequest(**run_of(study, study=to_toml(study)))
     return header_of(service.respond(Payload(requesting(request)).to_bytes()))["refused"]
 
 

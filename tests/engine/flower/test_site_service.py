@@ -12,7 +12,7 @@ from polyclinic.engine.flower.site_service import SiteService
 from polyclinic.engine.flower.wire import Payload, header_of, pack, unpack
 from polyclinic.engine.process import prepare_process
 from polyclinic.federation.message import Message
-from tests.engine.flower.hospitals import Hospitals, greeting
+from tests.engine.flower.hospitals import Hospitals, greeting, run_of
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +42,10 @@ def reply(service, data):
 def stage(service, study, *, reads=-1, writes=2, run="token", keep=(), **changes):
     about = header(service, greeting(study))["response"]["about"]
     request = StageRequest(
-        study=travelling(study),
+        **run_of(study),
         run=run,
-        sites=((about["name"], 0, about["kind"], about["train"]),),
+        labels=about["kind"],
+        train=about["train"],
         number=1,
         reads=reads,
         keep=keep,
@@ -53,14 +54,9 @@ def stage(service, study, *, reads=-1, writes=2, run="token", keep=(), **changes
         encoding="float32",
     )
     request = request.model_copy(update=changes)
-    weights = service.runs.open(request.study, _sites(request)).runner.first_weights()
+    opened = service.runs.open(request, about["kind"], about["train"])
+    weights = opened.runner.first_weights()
     return pack(requesting(request), Message(weights), "float32").to_bytes()
-
-
-def _sites(request):
-    from polyclinic.runs import SiteInfo
-
-    return tuple(SiteInfo(*each) for each in request.sites)
 
 
 def test_a_greeting_is_answered_with_what_the_site_has(service, hospitals):
@@ -71,7 +67,7 @@ def test_a_greeting_is_answered_with_what_the_site_has(service, hospitals):
 
 def test_no_folder_of_the_coordinator_travels(hospitals):
     study = hospitals.study()
-    text = travelling(study)
+    text = travelling(study, hospitals.names[0])
     assert str(hospitals.folder) not in text
     assert "engine" in text
     assert 'name = "flower"' not in text
@@ -99,7 +95,7 @@ def test_a_site_goes_on_from_the_state_that_the_server_names(service, hospitals)
 
 
 def test_a_response_that_got_lost_leaves_again_without_more_training_or_noise(hospitals):
-    (service,) = hospitals.services("[privacy]\nclip = 1.0\nnoise = 2.0\n")
+    (service,) = hospitals.services("[privacy]\nclip = 1.0\nnoise = 2.0\nstatistics = true\n")
     study = hospitals.study()
     request = stage(service, study)
     first, epsilon = service.respond(request), service.ledger.epsilon(1e-5)
@@ -198,9 +194,14 @@ def test_what_the_site_does_not_allow_is_refused_before_and_at_work(hospitals):
 
 def test_a_site_that_is_mistaken_for_another_says_so(service, hospitals):
     study = hospitals.study()
-    name = hospitals.names[0]
-    for sites in (((name, 0, "mask", 3),), (("nobody", 0, "mask", 3),)):
-        assert "takes site" in header(service, stage(service, study, sites=sites))["refused"]
+    for wrong in ({"train": 3}, {"labels": "point"}, {"sites": ("nobody",)}):
+        assert "takes site" in header(service, stage(service, study, **wrong))["refused"]
+
+
+def test_a_run_that_the_study_does_not_have_is_refused(service, hospitals):
+    for wrong in ({"method": "FedBN"}, {"seed": 7}):
+        refused = header(service, greeting(hospitals.study(), **wrong))["refused"]
+        assert "the study has no run of this method with this seed" in refused
 
 
 def test_labels_on_which_site_and_study_differ_are_refused(hospitals):

@@ -163,6 +163,12 @@ class Coordinator:
             raise RunError(f"{' '.join(command[:3])} failed: {reason}")
         return answer
 
+    def _pass_on(self, lines: Sequence[dict[str, Any]], runs: Sequence[Run], watch: Watch) -> None:
+        for told in (line["told"] for line in lines if "told" in line):
+            self.say(str(told))
+        for run, event in events_in(lines, runs):
+            watch(run, event)
+
     def _follow(self, log: EventLog, attempt: str, runs: Sequence[Run], watch: Watch) -> bool:
         """Watch an attempt to its end; False where its process died without a word."""
         host = None
@@ -179,8 +185,7 @@ class Coordinator:
                 if time.monotonic() > end:
                     return False
             else:
-                for run, event in events_in(lines, runs):
-                    watch(run, event)
+                self._pass_on(lines, runs, watch)
                 if lines and "error" in lines[-1]:
                     raise RunError(str(lines[-1]["error"]))
                 if lines and "finished" in lines[-1]:

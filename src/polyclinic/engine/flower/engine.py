@@ -1,10 +1,12 @@
 """The engine across hospitals: the coordinator's side of every run, over any link to sites."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,6 +17,8 @@ from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.protocol import (
     GreetingRequest,
     GreetingResponse,
+    IntroductionRequest,
+    Waits,
     check_about,
     read_response,
     requesting,
@@ -23,12 +27,15 @@ from polyclinic.engine.flower.sites import FlowerSites
 from polyclinic.engine.flower.transport import Failure, Link, Transport
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.process import prepare_process
-from polyclinic.engine.run import Run, assignment_of, runs_of
+from polyclinic.engine.run import Run, assignment_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
 from polyclinic.networks.pretrained import fingerprint
 from polyclinic.runs import RunError, SiteInfo, slug
 from polyclinic.runs.files import plain
+
+log = logging.getLogger("polyclinic.server")
+ASK_AGAIN = 30.0  # seconds before a site that waits for an approval is asked once more
 
 
 class FlowerEngine:
@@ -45,10 +52,13 @@ class FlowerEngine:
         *,
         insecure: bool = False,
         threads: int | None = None,
+        tell: Callable[[str], None] = log.warning,
     ) -> None:
-        introduction = _greeting(runs_of(study, Path())[0]) if insecure else None
+        introduction = Payload(requesting(IntroductionRequest())).to_bytes() if insecure else None
+        self.study = study
         self.transport = Transport(link, study.engine, introduction)
         self.threads = threads_of(threads or 0)
+        self.tell = tell
         self.present: dict[str, list[SiteInfo]] = {}  # by the title of a method
 
     def prepare(self, runs: Sequence[Run]) -> None:
@@ -58,7 +68,7 @@ class FlowerEngine:
             refuse_impossible(run.study)
         for run in runs:
             if run.choice.title not in self.present:
-                self.present[run.choice.title] = greet(run, self.transport)
+                self.present[run.choice.title] = greet(self.study, run, self.transport, self.tell)
         refuse_unsuitable(
             {run.choice.title: assignment_of(run, self.present[run.choice.title]) for run in runs}
         )
@@ -68,8 +78,9 @@ class FlowerEngine:
         """The sites of one run."""
         assignment = assignment_of(run, self.present[run.choice.title])
         runner = SiteRunner(assignment, torch.device("cpu"))
-        study = travelling(run.study)
-        yield FlowerSites(runner, self.transport, run.folder.path, study, self.threads)
+        yield FlowerSites(
+            runner, self.transport, run.folder.path, requests_of(self.study, run), self.threads
+        )
 
 
 def site_names(study: Study) -> list[str]:
@@ -106,10 +117,12 @@ def refuse_impossible(study: Study) -> None:
         )
 
 
-def travelling(study: Study) -> str:
-    """The settings of a run as they go to the sites: no folder, nothing of the coordinator's."""
-    data = study.data.model_copy(update={"source": "synthetic", "size": 1.0})
-    sites = tuple(site.model_copy(update={"folder": None}) for site in study.site)
+def travelling(study: Study, site: str) -> str:
+    """The settings of a study as they go to a site: no folder, and nothing of any other site."""
+    data = study.data.model_copy(update={"source": "synthetic", "size": 1.0, "only": ()})
+    sites = tuple(
+        each.model_copy(update={"folder": None}) for each in study.site if each.name == site
+    )
     network, file = study.network, study.network.pretrained
     if file:
         network = network.model_copy(update={"pretrained": Path(fingerprint(file))})
@@ -117,7 +130,27 @@ def travelling(study: Study) -> str:
     return to_toml(study.model_copy(update=plain))
 
 
-def greet(run: Run, transport: Transport) -> list[SiteInfo]:
+def requests_of(study: Study, run: Run) -> dict[str, dict[str, Any]]:
+    """What every request of a run says to each site: the study, the run, and how many sites.
+
+    Sites hear of each other under names that stand in the same order and say nothing.
+    """
+    names = site_names(study)
+    ranks = {name: f"site-{rank:03d}" for rank, name in enumerate(sorted(names), 1)}
+    return {
+        site: {
+            "study": travelling(study, site),
+            "method": run.choice.title,
+            "seed": run.seed,
+            "sites": tuple(name if name == site else ranks[name] for name in names),
+        }
+        for site in names
+    }
+
+
+def greet(
+    study: Study, run: Run, transport: Transport, tell: Callable[[str], None]
+) -> list[SiteInfo]:
     """What each site has, once it has agreed to the run; an error names all that have not.
 
     A site that a resumed run knows may be away for the moment.
@@ -126,16 +159,15 @@ def greet(run: Run, transport: Transport) -> list[SiteInfo]:
     known: dict[str, SiteInfo] = {}
     with suppress(RunError):  # where nothing can be read of the run, no site may be away
         known = {site.name: site for site in run.folder.about().sites}
-    patience = None if set(names) <= set(known) else transport.settings.deadline
-    replies = dict(transport.exchange(dict.fromkeys(names, _greeting(run)), patience=patience))
-    present, refusals = {}, {}
-    for name in names:
-        try:
-            present[name] = _greeted(name, replies[name], run.study.packages)
-        except PayloadError as error:
-            refusals[name] = str(error)
+    settings = transport.settings
+    patience = settings.patience if set(names) <= set(known) else settings.deadline
+    payloads = {
+        site: Payload(requesting(GreetingRequest(**request))).to_bytes()
+        for site, request in requests_of(study, run).items()
+    }
+    present, refusals = _greeted_by_all(payloads, transport, patience, run.study.packages, tell)
     away = {name: known[name] for name in refusals if name in known}
-    if len(away) < len(refusals) or len(present) < transport.settings.quorum * len(names):
+    if len(away) < len(refusals) or len(present) < settings.quorum * len(names):
         lines = [f"  {name}: {reason}" for name, reason in refusals.items()]
         raise RunError("\n".join(["the study cannot begin, because of these sites:", *lines]))
     if not away:
@@ -145,14 +177,40 @@ def greet(run: Run, transport: Transport) -> list[SiteInfo]:
     return [replace(found[name], index=index) for index, name in enumerate(names)]
 
 
+def _greeted_by_all(
+    payloads: Mapping[str, bytes],
+    transport: Transport,
+    patience: float,
+    packages: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> tuple[dict[str, GreetingResponse], dict[str, str]]:
+    """The greetings, and why others refuse; those whose people must approve are asked again."""
+    present: dict[str, GreetingResponse] = {}
+    refusals: dict[str, str] = {}
+    end, open_now = transport.clock() + patience, dict(payloads)
+    while open_now:
+        replies = dict(transport.exchange(open_now, patience=patience))
+        waiting = {}
+        for name, reply in replies.items():
+            try:
+                present[name] = _greeted(name, reply, packages)
+                refusals.pop(name, None)
+            except PayloadError as error:
+                if isinstance(error, Waits):
+                    waiting[name] = payloads[name]
+                    if name not in refusals:
+                        tell(f"{name} waits until its people approve the study")
+                refusals[name] = str(error)
+        open_now = waiting if transport.clock() + ASK_AGAIN < end else {}
+        if open_now:
+            transport.sleep(ASK_AGAIN)
+    order = list(payloads)
+    return present, dict(sorted(refusals.items(), key=lambda each: order.index(each[0])))
+
+
 def events_file(root: Path, study: Study) -> Path:
     """Where the events of a hosted study are written for whoever follows it."""
     return root / slug(study.name) / "events.jsonl"
-
-
-def _greeting(run: Run) -> bytes:
-    request = GreetingRequest(study=travelling(run.study), run="")
-    return Payload(requesting(request)).to_bytes()
 
 
 def _greeted(site: str, reply: bytes | Failure, packages: Mapping[str, str]) -> GreetingResponse:

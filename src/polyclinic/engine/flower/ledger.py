@@ -20,6 +20,8 @@ START = "0" * 64
 class LedgerBroken(ValueError):
     """Which line of a ledger is broken, and how to go on."""
 
+    refuses = "ledger"
+
 
 class Ledger:
     """A file of JSON lines; each has the hash of the line before it and its own."""

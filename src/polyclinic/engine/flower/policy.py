@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from polyclinic.config import Study
 from polyclinic.config.node_file import Permissions, PrivacySettings
@@ -34,8 +35,16 @@ FROM_IMAGES = (
 )
 
 
+STATISTICS = (
+    "running statistics of norm layers are to leave, which with [privacy] they do only where "
+    'privacy.statistics = true; federation.statistics = "private" keeps them at the sites'
+)
+
+
 class PolicyRefusal(ValueError):
     """The site does not agree to what it is asked for; all reasons at once."""
+
+    refuses = "policy"
 
 
 class Policy:
@@ -69,8 +78,13 @@ class Policy:
         *,
         discloses: bool = False,
         from_images: bool = False,
+        statistics: bool = False,
+        weights: int = 0,
     ) -> None:
-        """Refuse a run that goes beyond what this site allows."""
+        """Refuse a run that goes beyond what this site allows.
+
+        `weights` is their number in the network; with `statistics` running ones are to leave.
+        """
         (choice,) = study.method
         refused = refused_settings(self.allow, [choice.name], budgets_of(study))
         refused += refused_training(self.allow, study)
@@ -84,6 +98,13 @@ class Policy:
             refused += self._refused_disclosure()
         if from_images and SPECTRUM not in self.allow.extras:
             refused.append(FROM_IMAGES)
+        if weights > self.allow.network_millions * 1e6:
+            refused.append(
+                f"a network of {weights / 1e6:.1f} million weights is larger than the "
+                f"{self.allow.network_millions:g} million allowed"
+            )
+        if statistics and self.privacy is not None and not self.privacy.statistics:
+            refused.append(STATISTICS)
         _refuse(refused)
 
     def check_message(self, message: Message) -> None:
@@ -119,9 +140,11 @@ class Policy:
             raise PolicyRefusal(
                 f"the server's message has values that are not finite: {listed(bad, most=3)}"
             )
-        weights = message.weights.flat
-        if weights.numel() and float(weights.abs().max()) > LARGEST:
-            raise PolicyRefusal(f"the server's message has weights beyond ±{LARGEST:g}")
+        large = [n for n, t in tensors.items() if t.is_floating_point() and _largest(t) > LARGEST]
+        if large:
+            raise PolicyRefusal(
+                f"the server's message has weights beyond ±{LARGEST:g}: {listed(large, most=3)}"
+            )
 
     def blurred(self, message: Message, received: Weights) -> tuple[Message, dict[str, float]]:
         """The message as it leaves, clipped and with noise if set, and the facts for the ledger."""
@@ -182,6 +205,10 @@ class Policy:
                 "clip"
             )
         _refuse([f"the method cannot run with privacy: {reason}" for reason in refused])
+
+
+def _largest(tensor: Tensor) -> float:
+    return float(tensor.abs().max()) if tensor.numel() else 0.0
 
 
 def _refuse(reasons: list[str]) -> None:

@@ -34,7 +34,7 @@ def host(link: Link, settings: Mapping[str, object]) -> None:
         run_study(
             study,
             root,
-            FlowerEngine(study, link, insecure=bool(settings["insecure"])),
+            FlowerEngine(study, link, insecure=bool(settings["insecure"]), tell=log.tell),
             resume=bool(settings["resume"]),
             fresh=bool(settings["fresh"]),
             watch=log.add,

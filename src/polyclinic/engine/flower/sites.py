@@ -43,11 +43,17 @@ class FlowerSites:
     """The sites of one run, each behind a SuperNode of its own."""
 
     def __init__(
-        self, runner: SiteRunner, transport: Transport, folder: Path, study: str, threads: int
+        self,
+        runner: SiteRunner,
+        transport: Transport,
+        folder: Path,
+        requests: Mapping[str, Mapping[str, Any]],
+        threads: int,
     ) -> None:
+        """`requests` is what every request says to each site of the study and the run."""
         self.runner, self.threads = runner, threads
         self.transport = transport
-        self.study = study
+        self.requests = requests
         self.scored = self.trained = runner.assignment.sites
         self.quorum = transport.settings.quorum
         checkpoint = Checkpoint(folder / "checkpoint")
@@ -129,13 +135,12 @@ class FlowerSites:
 
     def _common(self, site: str, number: int, since: int) -> dict[str, Any]:
         versions = {self.versions.before(site, each) for each in (*self.needed, since)}
+        info = next(each for each in self.scored if each.name == site)
         return {
-            "study": self.study,
+            **self.requests[site],
             "run": self.versions.run,
-            # How many cases the others have is nobody's business.
-            "sites": tuple(
-                (s.name, s.index, s.kind, s.train if s.name == site else 0) for s in self.scored
-            ),
+            "labels": info.kind,
+            "train": info.train,
             "number": number,
             "reads": self.versions.before(site, since),
             "keep": tuple(sorted(versions - {NO_STATE})),
@@ -150,7 +155,11 @@ class FlowerSites:
         encoding = self.transport.settings.encoding
         exact = "float32" if encoding == "difference" else encoding
         header = requesting(request)
-        return Payload(header) if message is None else pack(header, message, exact)
+        if message is None:
+            return Payload(header)
+        names = dict(zip((each.name for each in self.scored), request.sites, strict=True))
+        extras = {_renamed(key, names): each for key, each in message.extras.items()}
+        return pack(header, replace(message, extras=extras), exact)
 
     def _reply(
         self,
@@ -197,12 +206,21 @@ class FlowerSites:
             if (scores.number, scores.split) != (scoring.round, scoring.split):
                 raise PayloadError(f"it answered for round {scores.number}, split {scores.split}")
             regions = self.runner.assignment.task.regions
-            if not all(r[1] in regions and r[2] in scoring.metrics for r in scores.rows):
+            told = [*(row[1:3] for row in scores.rows), *(each[:2] for each in scores.spreads)]
+            if not all(region in regions and name in scoring.metrics for region, name in told):
                 raise PayloadError("it has scores of regions or metrics that nobody asked for")
         except PayloadError as error:
             return replace(Scored.of(scoring, site, ()), missed=str(error))
-        return Scored.of(scoring, site, scores.rows, scores.notes)
+        # Of a site that gives only means, these are all that tables can say of its cases.
+        spreads = {f"spread of {name}, {region}": each for region, name, each in scores.spreads}
+        return Scored.of(scoring, site, scores.rows, {**scores.notes, **spreads})
 
 
 def _missed(number: int, stage: str, site: str, reason: str) -> Reply:
     return Reply(None, RoundLine(round=number, stage=stage, site=site, missed=reason))
+
+
+def _renamed(key: str, names: Mapping[str, str]) -> str:
+    """The name of an extra with sites in it called as the receiver knows them."""
+    first, *rest = key.split("/")
+    return "/".join((first, *(names.get(each, each) for each in rest)))
