@@ -38,12 +38,12 @@ EVERY_TERM = {  # those that are off by default
 SETTINGS = (NEEDS, LARGER, EVERY_TERM)
 
 
-def greeting(study: Study, site: str = "", **changes) -> bytes:
+def greeting(study: Study, site: str = "", /, **changes) -> bytes:
     """A payload that greets a site, by default the first, on behalf of a study."""
     return Payload(requesting(GreetingRequest(**run_of(study, site, **changes)))).to_bytes()
 
 
-def run_of(study: Study, site: str = "", **changes) -> dict:
+def run_of(study: Study, site: str = "", /, **changes) -> dict:
     """What every request to a site, by default the first, says of the study's first run."""
     (run, *_) = runs_of(study, Path())
     requests = requests_of(study, run)
@@ -142,14 +142,22 @@ class Hospitals:
         self.host(study, link, watch=lambda run, event: events.append(event), **changes)
         return events
 
-    def host(self, study: Study, link: InProcessLink, *, insecure: bool = False, **changes) -> None:
+    def host(
+        self, study: Study, link: InProcessLink, *, insecure: bool = False, tell=print, **changes
+    ) -> None:
         study = across_hospitals(study)
-        engine = FlowerEngine(study, link, insecure=insecure, threads=1)
+        engine = FlowerEngine(study, link, insecure=insecure, threads=1, tell=tell)
         run_study(study, self.folder / "runs", engine, **changes)
 
     def run_folder(self, study: Study, root: str = "runs") -> Path:
         return run_path(self.folder / root, study.name, study.method[0].title, study.seeds[0])
 
     def site_model(self, study: Study, name: str, state: str = "state") -> dict:
+        """A site's own model, with the names that others have for us in place of what it heard."""
         folder = self.run_folder(study, f"{state}/{name}/runs")
-        return load_tensors(folder / "weights" / f"{name}.safetensors")[0]
+        heard = dict(zip(run_of(study, name)["sites"], self.names, strict=True))
+        tensors = load_tensors(folder / "weights" / f"{name}.safetensors")[0]
+        return {
+            "/".join(heard.get(part, part) for part in key.split("/")): tensor
+            for key, tensor in tensors.items()
+        }

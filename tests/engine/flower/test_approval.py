@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyclinic.engine.flower import engine
+from polyclinic.engine.flower import greeting as greetings
 from polyclinic.engine.flower.approval import Approvals
 from polyclinic.engine.flower.engine import travelling
 from polyclinic.engine.flower.order import study_hash
@@ -119,7 +119,7 @@ def test_a_study_beyond_the_bounds_is_refused_and_waits_for_nobody(hospitals):
 
 
 def test_the_coordinator_waits_until_the_people_at_the_site_approve(hospitals, monkeypatch):
-    monkeypatch.setattr(engine, "ASK_AGAIN", 0.01)
+    monkeypatch.setattr(greetings, "ASK_AGAIN", 0.01)
     files = [hospitals.site_file(name, studies="[]") for name in hospitals.names]
     services = [SiteService(file, hospitals.tables) for file in files]
     link, greeted = InProcessLink.of(services), []
@@ -143,7 +143,7 @@ def test_the_coordinator_waits_until_the_people_at_the_site_approve(hospitals, m
 def test_a_study_that_is_not_approved_in_time_ends_with_the_names_of_the_sites(
     hospitals, monkeypatch
 ):
-    monkeypatch.setattr(engine, "ASK_AGAIN", 0.01)
+    monkeypatch.setattr(greetings, "ASK_AGAIN", 0.01)
     files = [hospitals.site_file(name, studies="[]") for name in hospitals.names]
     services = [SiteService(file, hospitals.tables) for file in files]
     study = hospitals.study("fedavg", "engine.name=flower", "engine.deadline=0.2")

@@ -99,10 +99,12 @@ def test_a_response_that_got_lost_leaves_again_without_more_training_or_noise(ho
     study = hospitals.study()
     request = stage(service, study)
     first, epsilon = service.respond(request), service.ledger.epsilon(1e-5)
-    assert service.respond(request) == first
+    again = Payload.from_bytes(service.respond(request))
+    assert again.digest() == Payload.from_bytes(first).digest()
+    assert again.header["response"] == header_of(first)["response"]
     *_, before, after = service.ledger.lines()
     assert after["again"] is True
-    assert after["content"] == before["content"]
+    assert after["arrays"] == before["arrays"]
     assert service.ledger.epsilon(1e-5) == epsilon > 0
 
 

@@ -79,6 +79,7 @@ class Coordinator:
         file = self.file.state / "studies" / f"{slug(study.name)}.toml"
         write_atomic(file, to_toml(study))
         bundle = write_bundle(self.file.state / "bundle")
+        certificates = self.file.certificates
         for attempt in range(ATTEMPTS):
             again = attempt > 0
             name = secrets.token_hex(4)
@@ -90,6 +91,8 @@ class Coordinator:
                 "resume": resume or again,
                 "fresh": fresh and not again,
                 "insecure": self.file.insecure,
+                "certificate": str(certificates.certificate) if certificates else "",
+                "key": str(certificates.key) if certificates else "",
             }
             self._await_superlink()
             self._flower(commands.run(bundle, settings))

@@ -1,10 +1,8 @@
 """The engine across hospitals: the coordinator's side of every run, over any link to sites."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
-from importlib.metadata import version
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +11,24 @@ import torch
 from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.data.synthetic import federation
 from polyclinic.engine.devices import threads_of
-from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.greeting import greet
 from polyclinic.engine.flower.protocol import (
-    GreetingRequest,
-    GreetingResponse,
     IntroductionRequest,
-    Waits,
-    check_about,
-    read_response,
     requesting,
 )
+from polyclinic.engine.flower.signing import Signed
 from polyclinic.engine.flower.sites import FlowerSites
-from polyclinic.engine.flower.transport import Failure, Link, Transport
+from polyclinic.engine.flower.transport import Link, Transport
 from polyclinic.engine.flower.wire import Payload
+from polyclinic.engine.flower.witness import Witness
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Run, assignment_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
+from polyclinic.engine.study import refuse_unsuitable
 from polyclinic.networks.pretrained import fingerprint
 from polyclinic.runs import RunError, SiteInfo, slug
-from polyclinic.runs.files import plain
 
 log = logging.getLogger("polyclinic.server")
-ASK_AGAIN = 30.0  # seconds before a site that waits for an approval is asked once more
 
 
 class FlowerEngine:
@@ -53,12 +46,15 @@ class FlowerEngine:
         insecure: bool = False,
         threads: int | None = None,
         tell: Callable[[str], None] = log.warning,
+        sign: Callable[[bytes], Signed] | None = None,
     ) -> None:
+        """`sign`, where given, countersigns the heads of the sites' ledgers."""
         introduction = Payload(requesting(IntroductionRequest())).to_bytes() if insecure else None
         self.study = study
         self.transport = Transport(link, study.engine, introduction)
         self.threads = threads_of(threads or 0)
-        self.tell = tell
+        self.tell, self.sign = tell, sign
+        self.witness: Witness | None = None
         self.present: dict[str, list[SiteInfo]] = {}  # by the title of a method
 
     def prepare(self, runs: Sequence[Run]) -> None:
@@ -66,9 +62,16 @@ class FlowerEngine:
         prepare_process(self.threads)
         for run in runs:
             refuse_impossible(run.study)
+        if not runs:
+            return
+        file = runs[0].folder.path.parents[1] / "ledgers.json"
+        self.witness = Witness(file, self.tell, self.sign)
+        self.transport.heard = self.witness.note
         for run in runs:
             if run.choice.title not in self.present:
-                self.present[run.choice.title] = greet(self.study, run, self.transport, self.tell)
+                self.present[run.choice.title] = greet(
+                    run, requests_of(self.study, run), self.transport, self.witness, self.tell
+                )
         refuse_unsuitable(
             {run.choice.title: assignment_of(run, self.present[run.choice.title]) for run in runs}
         )
@@ -78,8 +81,14 @@ class FlowerEngine:
         """The sites of one run."""
         assignment = assignment_of(run, self.present[run.choice.title])
         runner = SiteRunner(assignment, torch.device("cpu"))
+        assert self.witness is not None, "prepare comes first"
         yield FlowerSites(
-            runner, self.transport, run.folder.path, requests_of(self.study, run), self.threads
+            runner,
+            self.transport,
+            run.folder.path,
+            requests_of(self.study, run),
+            self.witness,
+            self.threads,
         )
 
 
@@ -148,77 +157,6 @@ def requests_of(study: Study, run: Run) -> dict[str, dict[str, Any]]:
     }
 
 
-def greet(
-    study: Study, run: Run, transport: Transport, tell: Callable[[str], None]
-) -> list[SiteInfo]:
-    """What each site has, once it has agreed to the run; an error names all that have not.
-
-    A site that a resumed run knows may be away for the moment.
-    """
-    names = site_names(run.study)
-    known: dict[str, SiteInfo] = {}
-    with suppress(RunError):  # where nothing can be read of the run, no site may be away
-        known = {site.name: site for site in run.folder.about().sites}
-    settings = transport.settings
-    patience = settings.patience if set(names) <= set(known) else settings.deadline
-    payloads = {
-        site: Payload(requesting(GreetingRequest(**request))).to_bytes()
-        for site, request in requests_of(study, run).items()
-    }
-    present, refusals = _greeted_by_all(payloads, transport, patience, run.study.packages, tell)
-    away = {name: known[name] for name in refusals if name in known}
-    if len(away) < len(refusals) or len(present) < settings.quorum * len(names):
-        lines = [f"  {name}: {reason}" for name, reason in refusals.items()]
-        raise RunError("\n".join(["the study cannot begin, because of these sites:", *lines]))
-    if not away:
-        scorable = sum(each.scorable for each in present.values())
-        refuse_no_validation(run.study, scorable, sum(each.about.val for each in present.values()))
-    found = {name: response.about for name, response in present.items()} | away
-    return [replace(found[name], index=index) for index, name in enumerate(names)]
-
-
-def _greeted_by_all(
-    payloads: Mapping[str, bytes],
-    transport: Transport,
-    patience: float,
-    packages: Mapping[str, str],
-    tell: Callable[[str], None],
-) -> tuple[dict[str, GreetingResponse], dict[str, str]]:
-    """The greetings, and why others refuse; those whose people must approve are asked again."""
-    present: dict[str, GreetingResponse] = {}
-    refusals: dict[str, str] = {}
-    end, open_now = transport.clock() + patience, dict(payloads)
-    while open_now:
-        replies = dict(transport.exchange(open_now, patience=patience))
-        waiting = {}
-        for name, reply in replies.items():
-            try:
-                present[name] = _greeted(name, reply, packages)
-                refusals.pop(name, None)
-            except PayloadError as error:
-                if isinstance(error, Waits):
-                    waiting[name] = payloads[name]
-                    if name not in refusals:
-                        tell(f"{name} waits until its people approve the study")
-                refusals[name] = str(error)
-        open_now = waiting if transport.clock() + ASK_AGAIN < end else {}
-        if open_now:
-            transport.sleep(ASK_AGAIN)
-    order = list(payloads)
-    return present, dict(sorted(refusals.items(), key=lambda each: order.index(each[0])))
-
-
 def events_file(root: Path, study: Study) -> Path:
     """Where the events of a hosted study are written for whoever follows it."""
     return root / slug(study.name) / "events.jsonl"
-
-
-def _greeted(site: str, reply: bytes | Failure, packages: Mapping[str, str]) -> GreetingResponse:
-    response, _ = read_response(GreetingResponse, site, reply, most=0)
-    theirs = {"Polyclinic": response.version, **response.packages}
-    for package, here in {"Polyclinic": version("polyclinic"), **packages}.items():
-        if theirs.get(package) != here:
-            there = plain(str(theirs.get(package)))
-            raise PayloadError(f"it runs {package} {there}, and the coordinator {here}")
-    check_about(site, response.about)
-    return response

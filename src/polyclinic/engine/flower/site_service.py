@@ -1,5 +1,6 @@
 """A site's service: checks requests, does the work, and lets out what the policy allows."""
 
+import json
 import logging
 import math
 import secrets
@@ -40,6 +41,7 @@ from polyclinic.engine.flower.protocol import (
 from polyclinic.engine.flower.scrubbing import code_of, refusal
 from polyclinic.engine.flower.starting import state_to_start
 from polyclinic.engine.flower.wire import Payload, pack, unpack
+from polyclinic.engine.flower.witness import LEDGER, Countersignatures
 from polyclinic.engine.pictures import draw_pictures
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import site_info
@@ -56,11 +58,13 @@ class SiteService:
 
     def __init__(self, site: NodeFile, tables: Tables) -> None:
         self.site = site
-        self.ledger = Ledger(site.state / "ledger.jsonl")
+        self.ledger = Ledger(site.state / "ledger.jsonl", site.server.address)
+        self.countersigned = Countersignatures(site.state, site.name, site.server.ca)
+        self._told: dict[str, Any] = {}  # what the reply tells of the ledger
         self.policy = Policy(site.allow, site.privacy, self.ledger)
         self.approvals = Approvals(site.state, site.allow.studies)
         self.runs = OpenRuns(site, tables, self.policy)
-        self._latest: tuple[bytes, Payload] | None = None  # the last stage, and its response
+        self._latest: tuple[str, Payload] | None = None  # the last stage, and its response
         prepare_process(threads_of(site.threads))
 
     def respond(self, data: bytes) -> bytes:
@@ -71,7 +75,7 @@ class SiteService:
             number = secrets.token_hex(4)
             log.exception("refused (%s)", number)
             refused, code = refusal(error, number, self.site), code_of(error)
-            payload = Payload({"site": self.site.name, "refused": refused, "code": code})
+            payload = self._named(Payload({"refused": refused, "code": code}))
             facts = {"stage": "refusal", "code": code, "refused": refused}
             try:
                 return self.ledger.add(payload, facts)
@@ -79,8 +83,10 @@ class SiteService:
                 return payload.to_bytes()
 
     def _respond(self, data: bytes) -> bytes:
+        self._told = {}
         payload = Payload.from_bytes(data, self.policy.largest)
         request = read_request(payload)
+        self._told = {LEDGER: self.countersigned.receive(payload.header, self.ledger)}
         if isinstance(request, IntroductionRequest):
             return self.ledger.add(self._named(Payload({})), {"stage": "introduction"})
         if isinstance(request, GreetingRequest):
@@ -95,7 +101,8 @@ class SiteService:
             "stage": stage_of(request),
             "asked": asked_for(request, payload),
         }
-        if self._latest is not None and self._latest[0] == data:
+        asked = json.dumps(payload.header["request"]) + facts["asked"]
+        if self._latest is not None and self._latest[0] == asked:
             # The response got lost on its way: the same leaves once more, with the same noise.
             return self._sent(self._latest[1], {**facts, "again": True})
         check_repeats(self.ledger.lines(), facts, self.policy.allow.repeats)
@@ -103,7 +110,7 @@ class SiteService:
             response, more = self._score(request, message if request.finalize else None)
             return self._sent(response, {**facts, **more})
         response, more = self._work(request, message)
-        self._latest = data, response
+        self._latest = asked, response
         return self._sent(response, {**facts, **more})
 
     def _greet(self, request: GreetingRequest) -> bytes:
@@ -190,7 +197,7 @@ class SiteService:
         return {"run": run, "study": self.runs.hash(request.study)}
 
     def _named(self, payload: Payload) -> Payload:
-        return replace(payload, header={"site": self.site.name, **payload.header})
+        return replace(payload, header={"site": self.site.name, **payload.header, **self._told})
 
     def _sent(self, payload: Payload, facts: Mapping[str, Any]) -> bytes:
         """The payload with the site's name as it leaves, after a line in the ledger."""

@@ -28,6 +28,7 @@ from polyclinic.engine.flower.replies import (
 from polyclinic.engine.flower.transport import Failure, Transport
 from polyclinic.engine.flower.versions import Versions
 from polyclinic.engine.flower.wire import Payload, pack, unpack
+from polyclinic.engine.flower.witness import Witness
 from polyclinic.engine.reply_store import ReplyStore
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.sites import Reply, Scored
@@ -48,12 +49,13 @@ class FlowerSites:
         transport: Transport,
         folder: Path,
         requests: Mapping[str, Mapping[str, Any]],
+        witness: Witness,
         threads: int,
     ) -> None:
         """`requests` is what every request says to each site of the study and the run."""
         self.runner, self.threads = runner, threads
         self.transport = transport
-        self.requests = requests
+        self.requests, self.witness = requests, witness
         self.scored = self.trained = runner.assignment.sites
         self.quorum = transport.settings.quorum
         checkpoint = Checkpoint(folder / "checkpoint")
@@ -81,7 +83,7 @@ class FlowerSites:
                 writes=version,
                 encoding=self.transport.settings.encoding,
             )
-            payload = self._payload(request, message)
+            payload = self._payload(site, request, message)
             payloads[site], sizes[site] = payload.to_bytes(), payload.nbytes
         held: dict[str, Reply] = {}
         signatures: dict[str, Signature] = {}
@@ -121,7 +123,7 @@ class FlowerSites:
                 finalize=messages is not None,
             )
             message = messages[info.name] if messages else None
-            payloads[info.name] = self._payload(request, message).to_bytes()
+            payloads[info.name] = self._payload(info.name, request, message).to_bytes()
         responses = dict(self.transport.exchange(payloads))
         for site in payloads:
             yield self._scored(site, responses[site], scoring)
@@ -151,10 +153,12 @@ class FlowerSites:
         names = [each.name for each in self.runner.assignment.stages]
         return number * len(names) + names.index(stage.name)
 
-    def _payload(self, request: StageRequest | ScoreRequest, message: Message | None) -> Payload:
+    def _payload(
+        self, site: str, request: StageRequest | ScoreRequest, message: Message | None
+    ) -> Payload:
         encoding = self.transport.settings.encoding
         exact = "float32" if encoding == "difference" else encoding
-        header = requesting(request)
+        header = {**requesting(request), **self.witness.header(site)}
         if message is None:
             return Payload(header)
         names = dict(zip((each.name for each in self.scored), request.sites, strict=True))
