@@ -60,6 +60,7 @@ def test_the_defaults_are_those_of_the_documentation(write):
         "parts": ("*",),
         "extras": ("*",),
         "disclose": False,
+        "recipients": (),
         "methods": ("*",),
         "packages": (),
         "weights": (),

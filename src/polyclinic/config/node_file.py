@@ -93,6 +93,8 @@ class Permissions(Section):
     """Extras that may leave."""
     disclose: bool = False
     """Whether private weights may go to the other sites, as calibration needs."""
+    recipients: tuple[str, ...] = ()
+    """Keys of the sites to which that may be encrypted; by default whichever the server names."""
     methods: Names = ("*",)
     """Methods that the site takes part in."""
     packages: Annotated[tuple[str, ...], AfterValidator(_in_one_spelling)] = ()

@@ -5,6 +5,7 @@ import pytest
 from polyclinic.contract.leaks import leaked, lengths, marks, owner, without
 from polyclinic.contract.privacy import images_and_labels
 from polyclinic.data.load import load_federation
+from polyclinic.engine.flower.leaving import DIGITS
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.methods import METHODS
@@ -133,7 +134,8 @@ def _marks(payloads, short):
 
 
 def _values(run):
-    return [(s.round, s.split, s.site, s.region, s.metric, repr(s.value)) for s in run.scores()]
+    """The scores, rounded as they leave sites."""
+    return [(*s[:3], s.region, s.metric, round(s.value, DIGITS)) for s in run.scores()]
 
 
 def _lines(run):

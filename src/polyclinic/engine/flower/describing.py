@@ -12,6 +12,11 @@ from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.method import Stage
 from polyclinic.networks.parts import statistics
 
+DISCLOSING = (
+    "what it calls disclosed is encrypted to their keys, which the coordinator names unless "
+    "allow.recipients does; models that the server itself combines (FedSM, LC-Fed) it reads"
+)
+
 
 def description(
     study_hash: str, study: Study, site: NodeFile, labels: str, runners: Mapping[str, SiteRunner]
@@ -71,7 +76,7 @@ def _leaving(study: Study, site: NodeFile, runners: Mapping[str, SiteRunner]) ->
             f"weights of {', '.join(parts)}, together {size * seeds:.3g} MB"
         )
         if any(stage.discloses for stage in stages):
-            yield f"- {title} discloses private weights to the other sites"
+            yield f"- {title} discloses private weights to the other sites: {DISCLOSING}"
         if any(stage.from_images for stage in stages):
             yield f"- {title} sends tensors that are made from images"
     runs = len(runners) * seeds

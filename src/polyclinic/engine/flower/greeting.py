@@ -49,6 +49,8 @@ def greet(
         for site, request in requests.items()
     }
     present, refusals = _greeted_by_all(payloads, transport, patience, run.study.packages, tell)
+    for name, response in present.items():
+        witness.know(name, response.sealing)
     away = {name: known[name] for name in refusals if name in known}
     if len(away) < len(refusals) or len(present) < settings.quorum * len(names):
         lines = [f"  {name}: {reason}" for name, reason in refusals.items()]

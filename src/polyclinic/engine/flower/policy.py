@@ -128,6 +128,15 @@ class Policy:
             )
         _refuse(refused)
 
+    def check_recipients(self, keys: Iterable[str]) -> None:
+        """Refuse to encrypt private weights to a key that the site's file does not name."""
+        others = [key for key in keys if key not in self.allow.recipients]
+        if self.allow.recipients and others:
+            raise PolicyRefusal(
+                f"private weights are to be encrypted to {listed(others, most=3)}, and "
+                "allow.recipients does not name that key"
+            )
+
     def check_received(self, message: Message) -> None:
         """Refuse a message of the server's with values that no training gives.
 

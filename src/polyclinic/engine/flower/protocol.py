@@ -26,6 +26,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 NoteName = Annotated[str, StringConstraints(pattern=r"\A[A-Za-z0-9 .-]{1,40}\z")]
 MOST_NOTES = 40
 WAITS = "approval"  # the code of a refusal until the people at the site approve the study
+SealingKey = Annotated[str, StringConstraints(pattern=r"\A[0-9a-f]{64}\z")]
 CaseNumber = Annotated[str, StringConstraints(pattern=r"\A(val|test) ([0-9]{1,9}|mean)\z")]
 
 
@@ -72,6 +73,7 @@ class StageRequest(_VisitRequest):
     stage: str
     writes: int  # the version of the state that comes out
     encoding: str
+    recipients: tuple[SealingKey, ...] = ()  # the other sites, where the stage discloses
 
 
 class ScoreRequest(_VisitRequest):
@@ -94,6 +96,7 @@ class GreetingResponse(_Content):
     scorable: Count  # validation cases with masks
     version: str
     packages: dict[str, str] = {}  # whose code the study uses here beside Polyclinic, with versions
+    sealing: SealingKey  # what others disclose to the site is encrypted with it
 
 
 class StageResponse(_Content):

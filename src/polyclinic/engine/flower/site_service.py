@@ -39,6 +39,7 @@ from polyclinic.engine.flower.protocol import (
     read_request,
 )
 from polyclinic.engine.flower.scrubbing import code_of, refusal
+from polyclinic.engine.flower.sealing import SealingKey, sealed
 from polyclinic.engine.flower.starting import state_to_start
 from polyclinic.engine.flower.wire import Payload, pack, unpack
 from polyclinic.engine.flower.witness import LEDGER, Countersignatures
@@ -60,6 +61,7 @@ class SiteService:
         self.site = site
         self.ledger = Ledger(site.state / "ledger.jsonl", site.server.address)
         self.countersigned = Countersignatures(site.state, site.name, site.server.ca)
+        self.sealing = SealingKey.kept_in(site.state)
         self._told: dict[str, Any] = {}  # what the reply tells of the ledger
         self.policy = Policy(site.allow, site.privacy, self.ledger)
         self.approvals = Approvals(site.state, site.allow.studies)
@@ -128,6 +130,7 @@ class SiteService:
             scorable=len(data.scorable("val", run.study.task.built.regions)),
             version=version("polyclinic"),
             packages=run.study.packages,
+            sealing=self.sealing.public,
         )
         return self._sent(_responding(response), {**self._about(request), "stage": "greeting"})
 
@@ -150,9 +153,13 @@ class SiteService:
         check_stage(run.runner.assignment, request, noted)
         run.states.keep_only(info.name, [*request.keep, request.reads])
         stage = run.runner.assignment.stage(request.stage)
+        message = self.sealing.opened(message, request.run, run.runner.weights)
         visit = run.runner.visit(info, run.data, stage, message, state, request.number)
         self.policy.check_message(visit.reply)
         reply, noise = self.policy.blurred(visit.reply, message.weights)
+        if stage.discloses and not reply.weights:  # else the server itself combines what it reads
+            self.policy.check_recipients(request.recipients)
+            reply = sealed(reply, request.recipients, request.run)
         note = {"run": request.run, "round": str(request.number), "stage": request.stage}
         note["study"] = self.runs.hash(request.study)
         run.states.save(info.name, request.writes, visit.state, note)

@@ -82,6 +82,7 @@ class FlowerSites:
                 stage=stage.name,
                 writes=version,
                 encoding=self.transport.settings.encoding,
+                recipients=self.witness.recipients(site) if stage.discloses else (),
             )
             payload = self._payload(site, request, message)
             payloads[site], sizes[site] = payload.to_bytes(), payload.nbytes

@@ -59,19 +59,20 @@ class Noted(Head):
 
 @dataclass
 class Witness:
-    """Keeps the last head of each site's ledger in a file, and what was amiss with it."""
+    """Keeps in a file the last head of each site's ledger, what was amiss, and the site's key."""
 
     file: Path
     tell: Callable[[str], None]
     sign: Callable[[bytes], Signed] | None = None
     noted: dict[str, Noted] = field(default_factory=dict)
     amiss: list[str] = field(default_factory=list)
+    keys: dict[str, str] = field(default_factory=dict)  # for what others disclose to a site
 
     def __post_init__(self) -> None:
         if self.file.exists():
             kept = json.loads(self.file.read_text())
             self.noted = {site: Noted(**each) for site, each in kept["sites"].items()}
-            self.amiss = list(kept["amiss"])
+            self.amiss, self.keys = list(kept["amiss"]), dict(kept["keys"])
 
     def header(self, site: str) -> dict[str, Any]:
         """What the next request to a site says of its ledger."""
@@ -99,8 +100,23 @@ class Witness:
         )
         signed = self.sign(noted.text(site)) if self.sign else None
         self.noted[site] = noted.model_copy(update={"signed": signed})
+        self._write()
+
+    def recipients(self, sender: str) -> tuple[str, ...]:
+        """The keys of all sites but the one that discloses."""
+        return tuple(key for site, key in self.keys.items() if site != sender)
+
+    def know(self, site: str, key: str) -> None:
+        """Note the key of a site, and say so where it had another one."""
+        if self.keys.get(site, key) != key:
+            self.tell(f"{site} has a new key for what others disclose to it: {key}")
+        self.keys[site] = key
+        self._write()
+
+    def _write(self) -> None:
         sites = {name: each.model_dump(mode="json") for name, each in self.noted.items()}
-        write_atomic(self.file, json.dumps({"sites": sites, "amiss": self.amiss}, indent=1) + "\n")
+        content = {"sites": sites, "amiss": self.amiss, "keys": self.keys}
+        write_atomic(self.file, json.dumps(content, indent=1) + "\n")
 
 
 @dataclass(frozen=True)
