@@ -143,11 +143,18 @@ class Hospitals:
         return events
 
     def host(
-        self, study: Study, link: InProcessLink, *, insecure: bool = False, tell=print, **changes
+        self,
+        study: Study,
+        link: InProcessLink,
+        *,
+        insecure: bool = False,
+        tell=print,
+        root: str = "runs",
+        **changes,
     ) -> None:
         study = across_hospitals(study)
         engine = FlowerEngine(study, link, insecure=insecure, threads=1, tell=tell)
-        run_study(study, self.folder / "runs", engine, **changes)
+        run_study(study, self.folder / root, engine, **changes)
 
     def run_folder(self, study: Study, root: str = "runs") -> Path:
         return run_path(self.folder / root, study.name, study.method[0].title, study.seeds[0])

@@ -505,3 +505,29 @@ def test_nothing_private_crosses_the_wire_or_lies_at_the_coordinator(hospitals, 
         assert not any(case.encode() in everything for case in cases)
     assert str(hospitals.folder / "data").encode() not in crossed
     assert b"memory/" not in crossed
+
+
+def test_a_second_coordinator_of_the_same_study_does_not_stop_the_first(hospitals):
+    """It may have another folder, so that no lock stops it; the sites keep the two apart."""
+    study = hospitals.study("fedbn", *FAST)
+    local = hospitals.run_locally(study)
+    services = hospitals.services(state="twice")
+    link, other = InProcessLink.of(services), InProcessLink.of(services)
+    honest, begun = link.responding[101], []
+
+    def respond(data):
+        asked = header_of(data)["request"]
+        if asked.get("number") == 2 and not begun:
+            begun.append(asked["run"])
+            hospitals.host(study, other, root="other", watch=lambda run, event: None)
+        return honest(data)
+
+    link.responding[101] = respond
+    hospitals.run_with(link, study)
+    assert begun
+    for root in ("runs", "other"):
+        run = RunFolder(hospitals.run_folder(study, root))
+        assert run.finished
+        assert not missed(run)
+        server = load_tensors(run.weights_path("server"))[0]
+        assert equal(server, load_tensors(local / "weights" / "server.safetensors")[0])

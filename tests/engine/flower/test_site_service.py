@@ -140,9 +140,20 @@ def test_a_broken_ledger_lets_nothing_leave_and_says_why(service, hospitals):
 def test_a_state_of_another_run_is_refused(service, hospitals):
     study = hospitals.study("fedbn")
     service.respond(stage(service, study, run="earlier"))
-    assert (
-        "it has 2" in header(service, stage(service, study, reads=2, writes=4, number=2))["refused"]
-    )
+    refused = header(service, stage(service, study, reads=2, writes=4, number=2))["refused"]
+    assert "it has none" in refused
+
+
+def test_states_of_two_runs_are_kept_and_no_more(service, hospitals):
+    study = hospitals.study("fedbn")
+    for run in ("first", "second", "third"):
+        assert "refused" not in header(service, stage(service, study, run=run))
+    later = {"reads": 2, "writes": 4, "number": 2}
+    answers = {
+        run: header(service, stage(service, study, run=run, **later))
+        for run in ("first", "second", "third")
+    }
+    assert ["refused" in each for each in answers.values()] == [True, False, False]
 
 
 def test_only_states_that_may_be_asked_for_are_kept(service, hospitals):

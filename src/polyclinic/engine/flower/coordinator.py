@@ -20,7 +20,7 @@ from polyclinic.engine.flower.processes import SupervisedProcess, listens
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.study import Watch, refuse_mistaken_runs
 from polyclinic.runs import RunError, slug, write_atomic
-from polyclinic.runs.lock import alive
+from polyclinic.runs.lock import alive, locked
 
 PAUSE = 0.3  # seconds between two looks at the events
 START_UP = 180.0  # seconds that a SuperLink or an app may take to begin
@@ -69,9 +69,18 @@ class Coordinator:
     def run(
         self, study: Study, root: Path, *, resume: bool, fresh: bool, watch: Watch
     ) -> list[Run]:
-        """Do the study and tell `watch` every event; an app that dies is started again."""
-        refuse_impossible(study)
+        """Do the study and tell `watch` every event; an app that dies is started again.
+
+        A second coordinator of the same study is refused while this one goes on.
+        """
         root = root.resolve()
+        with locked(events_file(root, study).with_name("coordinator.lock")):
+            return self._run(study, root, resume=resume, fresh=fresh, watch=watch)
+
+    def _run(
+        self, study: Study, root: Path, *, resume: bool, fresh: bool, watch: Watch
+    ) -> list[Run]:
+        refuse_impossible(study)
         runs = runs_of(study, root)
         if not fresh:
             refuse_mistaken_runs(runs, resume=resume)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from hashlib import sha256
+from shutil import rmtree
 
 from polyclinic.config import SiteSettings, Study, Tables, load_study
 from polyclinic.config.node_file import NodeFile
@@ -28,10 +30,20 @@ class SiteRun:
     data: SiteData
     runner: SiteRunner
 
-    @property
-    def states(self) -> StateFolder:
-        """Where this site's states of the run lie."""
-        return StateFolder(self.run.folder.path / "states")
+    def states(self, token: str) -> StateFolder:
+        """Where this site's states lie; a second coordinator of the same run has its own."""
+        return StateFolder(self.run.folder.path / "states" / _folder_of(token))
+
+    def forget_others(self, token: str) -> None:
+        """Remove the states of all runs but this one and the latest other one."""
+        folders = [f for f in (self.run.folder.path / "states").glob("*") if f.is_dir()]
+        others = [folder for folder in folders if folder.name != _folder_of(token)]
+        for folder in sorted(others, key=lambda each: each.stat().st_mtime_ns)[:-1]:
+            rmtree(folder)
+
+
+def _folder_of(token: str) -> str:
+    return sha256(token.encode()).hexdigest()[:16]
 
 
 class OpenRuns:

@@ -151,7 +151,8 @@ class SiteService:
         run, info = self._run(request)
         state, noted = state_to_start(run, request, self.runs.hash(request.study))
         check_stage(run.runner.assignment, request, noted)
-        run.states.keep_only(info.name, [*request.keep, request.reads])
+        states = run.states(request.run)
+        states.keep_only(info.name, [*request.keep, request.reads])
         stage = run.runner.assignment.stage(request.stage)
         message = self.sealing.opened(message, request.run, run.runner.weights)
         visit = run.runner.visit(info, run.data, stage, message, state, request.number)
@@ -162,7 +163,8 @@ class SiteService:
             reply = sealed(reply, request.recipients, request.run)
         note = {"run": request.run, "round": str(request.number), "stage": request.stage}
         note["study"] = self.runs.hash(request.study)
-        run.states.save(info.name, request.writes, visit.state, note)
+        states.save(info.name, request.writes, visit.state, note)
+        run.forget_others(request.run)
         response = StageResponse(
             number=request.number,
             stage=request.stage,

@@ -24,10 +24,11 @@ def state_to_start(
     if request.reads == NO_STATE:
         return None, None
     site = run.data.name
-    present = run.states.rounds(site)
+    states = run.states(request.run)
+    present = states.rounds(site)
     if request.reads in present:
         try:
-            state, note = run.states.read(site, request.reads)
+            state, note = states.read(site, request.reads)
         except DamagedFile as error:
             raise StateMismatch(f"{error}. {ADVICE}") from error
         if note.get("run") == request.run:
