@@ -65,6 +65,15 @@ def test_noise_is_in_the_description_with_the_epsilon_of_the_whole_study(hospita
     assert "ε 2.9 at δ = 1e-05" in service.approvals.description(waiting).read_text()
 
 
+def test_what_is_disclosed_or_made_from_images_is_in_the_description(hospitals):
+    service = service_of(hospitals, extra='extras = ["*", "spectrum"]\n')
+    answer(service, hospitals.study("feddg"))
+    answer(service, hospitals.study("fedsm"))
+    texts = [service.approvals.description(each).read_text() for each in service.approvals.seen()]
+    assert sum("FedDG sends tensors that are made from images" in text for text in texts) == 1
+    assert sum("FedSM discloses private weights to the other sites" in text for text in texts) == 1
+
+
 def test_an_approval_holds_for_this_study_only_and_can_be_taken_back(hospitals):
     service, study = service_of(hospitals), hospitals.study()
     answer(service, study)

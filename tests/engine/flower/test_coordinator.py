@@ -89,14 +89,16 @@ def followed(hospitals, tmp_path):
     return EventLog(tmp_path / "events.jsonl"), runs
 
 
-def test_an_attempt_is_followed_to_its_end(host, followed):
+def test_an_attempt_is_followed_to_its_end(host, followed, said):
     events, runs = followed
     events.begin("one")
+    events.tell("north waits until its people approve the study")
     events.add(runs[0], RoundDone(1, None))
     events.end()
     seen = []
     assert host._follow(EventLog(events.path), "one", runs, lambda *both: seen.append(both))
     assert seen == [(runs[0], RoundDone(1, None))]
+    assert said == ["north waits until its people approve the study"]
 
 
 def test_an_attempt_that_fails_tells_why(host, followed):

@@ -1,9 +1,15 @@
 """The coordinator as a witness: cutting a ledger, or writing it anew, is noticed by the other."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import torch
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner
 
 from polyclinic.cli import app
@@ -14,7 +20,7 @@ from polyclinic.engine.flower.deploy.certificates import (
 )
 from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.engine.flower.ledger_words import as_data, entries, in_words
-from polyclinic.engine.flower.signing import signed_by, signing_with
+from polyclinic.engine.flower.signing import Signed, signed_by, signing_with
 from polyclinic.engine.flower.wire import Payload, header_of
 from polyclinic.engine.flower.witness import (
     COUNTERSIGNED,
@@ -116,7 +122,9 @@ def test_only_the_coordinator_s_own_countersignature_is_kept(authority, tmp_path
     witness.note("north", Payload({"site": "north", "ledger": told}).to_bytes())
     header = witness.header("north")
     site = Countersignatures(tmp_path, "north", authority / "ca.crt")
-    assert site.receive(header, ledger)["known"] == ledger.head()
+    for _ in range(2):  # a request that is sent again is kept once
+        assert site.receive(header, ledger)["known"] == ledger.head()
+    assert len(site.file.read_text().splitlines()) == 1
     assert site.mistakes(ledger) == []
     for change in ({"lines": 2}, {"head": "1" * 64}, {"signed": None}):
         forged = {COUNTERSIGNED: header[COUNTERSIGNED] | change}
@@ -127,6 +135,8 @@ def test_only_the_coordinator_s_own_countersignature_is_kept(authority, tmp_path
     with pytest.raises(ValueError, match="no countersignature that can be read"):
         site.receive({COUNTERSIGNED: "nonsense"}, ledger)
     assert Witness(tmp_path / "ledgers.json", print).noted == witness.noted
+    ledger.path.write_text("")
+    assert "was cut off: there are 0 lines" in site.mistakes(ledger)[0]
 
 
 def test_a_key_that_the_authority_did_not_certify_signs_nothing(authority, tmp_path):
@@ -139,6 +149,27 @@ def test_a_key_that_the_authority_did_not_certify_signs_nothing(authority, tmp_p
     assert not signed_by(authority / "ca.crt", b"content", signed)
     broken = signed.model_copy(update={"certificate": "nonsense"})
     assert not signed_by(other.certificate, b"content", broken)
+
+
+def test_keys_of_another_sort_neither_sign_nor_count(authority, tmp_path):
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    (tmp_path / "rsa.key").write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    with pytest.raises(ValueError, match="no elliptic-curve key"):
+        signing_with(authority / "server.crt", tmp_path / "rsa.key")
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "rsa")])
+    now = datetime.now(UTC)
+    own = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    text = own.public_bytes(Encoding.PEM)
+    (tmp_path / "rsa.crt").write_bytes(text)
+    signed = Signed(signature="", certificate=text.decode())
+    assert not signed_by(tmp_path / "rsa.crt", b"content", signed)
 
 
 def test_replies_that_tell_nothing_or_nonsense_of_a_ledger_are_not_noted(tmp_path):
