@@ -139,5 +139,10 @@ def _values(run):
 
 
 def _lines(run):
-    lines = [line.model_dump(exclude={"seconds"}) for line in run.rounds()]
+    """Without seconds and, where something is disclosed, without sizes: it travels encrypted."""
+    lines = []
+    for line in run.rounds():
+        hidden = any(name.startswith("disclosed/") for name in line.extras)
+        sizes = {"extras", "parts", "up", "down"} if hidden else set()
+        lines.append(line.model_dump(exclude={"seconds", *sizes}))
     return sorted(map(repr, lines))
