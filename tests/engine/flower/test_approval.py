@@ -3,7 +3,7 @@
 import pytest
 
 from polyclinic.engine.flower import greeting as greetings
-from polyclinic.engine.flower.approval import Approvals
+from polyclinic.engine.flower.approval import Approvals, Unapproved
 from polyclinic.engine.flower.engine import travelling
 from polyclinic.engine.flower.order import study_hash
 from polyclinic.engine.flower.protocol import StageRequest, requesting
@@ -46,11 +46,11 @@ def test_a_study_that_nobody_approved_is_described_and_reads_no_data(hospitals):
     for words in (
         f'The study "{study.name}" asks {service.site.name} to take part',
         "task: octa (background, ",
-        "methods: FedBN; each with 1 seeds",
+        "methods: FedBN; each with the seeds 0",
         "in each run 2 rounds of 2 steps with 4 images",
         "FedBN: 3 messages, 2 of them with weights of decoder, encoder, head",
         "running statistics of norm layers stay here",
-        "of validation cases 1 times, of test cases 1 times",
+        "of validation cases once, of test cases once",
         "no noise ([privacy] is off)",
     ):
         assert words in text
@@ -125,6 +125,29 @@ def test_a_study_beyond_the_bounds_is_refused_and_waits_for_nobody(hospitals):
     service = service_of(hospitals, extra="iterations = 1\n")
     assert answer(service, hospitals.study())["code"] == "policy"
     assert service.approvals.seen() == {}
+
+
+def test_no_more_studies_are_described_than_people_read(tmp_path):
+    approvals = Approvals(tmp_path, ["approved"])
+    for number in range(25):
+        with pytest.raises(Unapproved):
+            approvals.check(f"study-{number}", lambda: "words")
+    assert len(approvals.waiting()) == 20
+    approvals.approve("study-3")
+    with pytest.raises(Unapproved, match="have not approved"):
+        approvals.check("study-24", lambda: "words")
+
+
+def test_methods_are_described_in_the_study_s_order(hospitals):
+    service = service_of(hospitals)
+    first, second = hospitals.study("fedavg"), hospitals.study("fedbn")
+    both = first.model_copy(update={"method": (*first.method, *second.method), "seeds": (3, 4)})
+    answer(service, both)
+    (waiting,) = service.approvals.waiting()
+    text = service.approvals.description(waiting).read_text()
+    assert "methods: FedAvg, FedBN; each with the seeds 3, 4" in text
+    assert "FedAvg: 6 messages, 4 of them with weights" in text
+    assert "of validation cases 4 times, of test cases 4 times" in text
 
 
 def test_the_coordinator_waits_until_the_people_at_the_site_approve(hospitals, monkeypatch):

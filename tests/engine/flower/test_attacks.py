@@ -273,6 +273,7 @@ def test_what_an_attack_reads_of_each_mask_does_not_leave_with_the_defaults(hosp
         ("federation.rounds=5000", "federation.rounds = 5000 is more than the 1000 allowed"),
         ("task.resolution=2048", "task.resolution = 2048 is more than the 1024 allowed"),
         (("federation.rounds=900", "evaluation.every=2"), "450 validations, after every 2 of 900"),
+        ("task.resolution=16", "task.resolution = 16 is less than the 32 pixels needed"),
         (NO_AUGMENTATION, "training.augmentation leaves all images as they are, and must vary"),
     ],
 )

@@ -12,6 +12,7 @@ from polyclinic.engine.flower.protocol import WAITS
 from polyclinic.runs import write_atomic
 
 log = logging.getLogger("polyclinic.site")
+MOST_WAITING = 20  # studies; more would fill the disk with what nobody reads
 
 
 class Unapproved(ValueError):
@@ -33,6 +34,8 @@ class Approvals:
     def check(self, study: str, describe: Callable[[], str]) -> None:
         """Refuse a study that is not approved; one that was never seen is shown in words."""
         file = self.description(study)
+        if not file.exists() and len(self.waiting()) >= MOST_WAITING:
+            raise Unapproved(f"{MOST_WAITING} studies wait for an approval already; look at these")
         if not file.exists():
             text = describe()
             write_atomic(file, text)

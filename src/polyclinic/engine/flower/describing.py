@@ -56,7 +56,8 @@ def _trained(study: Study, labels: str, runners: Mapping[str, SiteRunner]) -> It
         + (f"the weights with the SHA-256 {start.name}" if start else "random weights")
         + (", then trained on drawn images" if training.pretrain == "synthetic" else "")
     )
-    yield f"- methods: {', '.join(runners)}; each with {len(study.seeds)} seeds"
+    seeds = ", ".join(map(str, study.seeds))
+    yield f"- methods: {', '.join(runners)}; each with the seeds {seeds}"
     yield f"- in each run {study.federation.rounds} rounds of {budget} with {training.batch} images"
     if study.packages:
         packages = ", ".join(f"{name} {version}" for name, version in study.packages.items())
@@ -82,8 +83,8 @@ def _leaving(study: Study, site: NodeFile, runners: Mapping[str, SiteRunner]) ->
     runs = len(runners) * seeds
     form = "of each case" if site.allow.scores == "cases" else "as means and spreads over the cases"
     yield (
-        f"- scores {form}, rounded: of validation cases {validations(study) * runs} times, of test "
-        f"cases {runs} times"
+        f"- scores {form}, rounded: of validation cases {_times(validations(study) * runs)}, of "
+        f"test cases {_times(runs)}"
     )
     loss = "" if site.privacy else ", the mean loss"
     yield f"- with every message of a stage: the numbers of images and steps{loss}, the seconds"
@@ -114,6 +115,10 @@ def _meaning(study: Study, site: NodeFile, runners: Mapping[str, SiteRunner]) ->
         )
     yield "- scores tell how well a model fits the masks here, without noise"
     yield "- the coordinator sees all of this; approve only what the consortium has agreed on"
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _all(runner: SiteRunner) -> tuple[Stage, ...]:

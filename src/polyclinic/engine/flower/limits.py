@@ -9,6 +9,7 @@ from typing import Any
 from polyclinic.config import Study
 from polyclinic.config.node_file import Permissions
 
+LEAST_SIDE = 32  # pixels: means over fewer show them
 LEAST_RATE = 1e-6  # below it nothing is learned, and an image's statistics leave all the same
 
 
@@ -58,6 +59,8 @@ def refused_training(allow: Permissions, study: Study) -> list[str]:
         )
     if rounds > allow.rounds:
         refused.append(f"federation.rounds = {rounds} is more than the {allow.rounds} allowed")
+    if side < LEAST_SIDE:
+        refused.append(f"task.resolution = {side} is less than the {LEAST_SIDE} pixels needed")
     if side > allow.resolution:
         refused.append(f"task.resolution = {side} is more than the {allow.resolution} allowed")
     return refused

@@ -78,8 +78,8 @@ class SiteService:
             log.exception("refused (%s)", number)
             refused, code = refusal(error, number, self.site), code_of(error)
             payload = self._named(Payload({"refused": refused, "code": code}))
-            facts = {"stage": "refusal", "code": code, "refused": refused}
             try:
+                facts = {"stage": "refusal", "code": code, "refused": refused}
                 return self.ledger.add(payload, facts)
             except (LedgerBroken, OSError):  # the one thing that leaves all the same
                 return payload.to_bytes()
@@ -140,16 +140,18 @@ class SiteService:
         def describe() -> str:
             labels = self.runs.kind(request.study)
             sites = self.runs.sites(request.sites, labels, self.policy.allow.cases)
-            first = {run.choice.title: run for run in reversed(self.runs.runs(request.study))}
-            runners = {title: self.runs.runner(run, sites) for title, run in first.items()}
-            return description(study, self.runs.study(request.study), self.site, labels, runners)
+            asked = self.runs.study(request.study)
+            first = self.runs.runs(request.study)[: len(asked.method)]  # with the first seed
+            runners = {run.choice.title: self.runs.runner(run, sites) for run in first}
+            return description(study, asked, self.site, labels, runners)
 
         self.approvals.check(study, describe)
 
     def _work(self, request: StageRequest, message: Message) -> tuple[Payload, dict[str, float]]:
         """The response of a stage, and the facts about its noise."""
         run, info = self._run(request)
-        state, noted = state_to_start(run, request, self.runs.hash(request.study))
+        study = self.runs.hash(request.study)
+        state, noted = state_to_start(run, request, study)
         check_stage(run.runner.assignment, request, noted)
         states = run.states(request.run)
         states.keep_only(info.name, [*request.keep, request.reads])
@@ -158,12 +160,11 @@ class SiteService:
         visit = run.runner.visit(info, run.data, stage, message, state, request.number)
         self.policy.check_message(visit.reply)
         reply, noise = self.policy.blurred(visit.reply, message.weights)
-        if stage.discloses and not reply.weights:  # else the server itself combines what it reads
+        if stage.discloses and (reply.extras or not reply.weights):  # shared ones the server reads
             self.policy.check_recipients(request.recipients)
             reply = sealed(reply, request.recipients, request.run)
         note = {"run": request.run, "round": str(request.number), "stage": request.stage}
-        note["study"] = self.runs.hash(request.study)
-        states.save(info.name, request.writes, visit.state, note)
+        states.save(info.name, request.writes, visit.state, {**note, "study": study})
         run.forget_others(request.run)
         response = StageResponse(
             number=request.number,
