@@ -92,7 +92,7 @@ class Permissions(Section):
     extras: Names = ("*",)
     """Extras that may leave."""
     disclose: bool = False
-    """Whether private weights may go to the other sites, as calibration needs."""
+    """Whether private weights may go to the other sites, as calibration and `cross_site` need."""
     recipients: tuple[str, ...] = ()
     """Keys of the sites to which that may be encrypted; by default whichever the server names."""
     methods: Names = ("*",)

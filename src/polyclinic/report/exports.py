@@ -3,8 +3,10 @@
 import csv
 import io
 import math
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from polyclinic.report.conditions import Conditions
 from polyclinic.report.score_tables import Cell, Table
 from polyclinic.report.words import region_title
 
@@ -13,14 +15,22 @@ if TYPE_CHECKING:
 
 
 def to_csv(table: Table) -> str:
-    """All means and standard deviations in full precision and the metric's own unit."""
+    """All means and standard deviations in full precision and the metric's own unit.
+
+    The last columns are the conditions of a row.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = [f"{region_title(column.region)} / {column.name}" for column in table.columns]
-    writer.writerow(["method", *(f"{name} {what}" for name in names for what in ("mean", "std"))])
+    conditions = [each.name for each in fields(Conditions)]
+    numbers = [f"{name} {what}" for name in names for what in ("mean", "std")]
+    writer.writerow(["method", *numbers, *conditions])
     for row in table.rows:
-        numbers = [number for cell in row.cells for number in (cell.value, cell.spread)]
-        writer.writerow([row.title, *("" if math.isnan(each) else repr(each) for each in numbers)])
+        values = [number for cell in row.cells for number in (cell.value, cell.spread)]
+        shown = ["" if math.isnan(each) else repr(each) for each in values]
+        own = row.conditions
+        seeds = " ".join(map(str, own.seeds))
+        writer.writerow([row.title, *shown, own.model, own.weighting, seeds, own.settings])
     return text.getvalue()
 
 
@@ -30,6 +40,7 @@ def to_latex(table: Table) -> str:
     lines = [
         f"% {_latex(table.measure.title_with_unit)}, best bold, second best underlined; "
         r"needs \usepackage{booktabs}",
+        f"% {_latex(table.conditions)}",
         r"\begin{tabular}{l" + "".join(" " + "r" * count for _, count in groups) + "}",
         r"\toprule",
     ]
@@ -48,7 +59,8 @@ def to_terminal(table: Table) -> "TerminalTable":
     from rich.table import Table as TerminalTable
     from rich.text import Text
 
-    shown = TerminalTable(title=f"{table.measure.title_with_unit} {table.measure.arrow}".strip())
+    heading = f"{table.measure.title_with_unit} {table.measure.arrow}".strip()
+    shown = TerminalTable(title=heading, caption=table.conditions, caption_justify="left")
     shown.add_column("Method", no_wrap=True)
     for column in table.columns:
         shown.add_column(Text(column.name), justify="right")

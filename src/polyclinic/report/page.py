@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report import words
+from polyclinic.report.conditions import AS_TRAINED
 from polyclinic.report.costs import method_costs
 from polyclinic.report.diagnostics import diagnosed
 from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_terminal
@@ -18,7 +19,7 @@ from polyclinic.report.figures.curves import (
 from polyclinic.report.figures.distributions import distribution_figure
 from polyclinic.report.figures.embeddings import embedding_figures
 from polyclinic.report.figures.relations import relations
-from polyclinic.report.figures.style import style
+from polyclinic.report.figures.style import Style, style
 from polyclinic.report.overview import (
     choice_sentence,
     facts,
@@ -49,10 +50,8 @@ def write_report(run_paths: Iterable[str | Path], destination: str | Path) -> Pa
     target = Path(destination)
     page = target if target.suffix == ".html" else target / "report.html"
     tables = [comparison_table(comparison, metric) for metric in comparison.metrics]
-    for table in tables:
-        for name, text in _files(table).items():
-            write_atomic(page.with_name(name), text)
-    write_atomic(page, _render(comparison, tables))
+    write_tables(tables, page.parent)
+    write_atomic(page, rendered("page.html", _context(comparison, tables)))
     return page
 
 
@@ -67,7 +66,8 @@ def summary_table(run_paths: Iterable[str | Path]) -> "TerminalTable":
     return to_terminal(comparison_table(comparison, comparison.metrics[0], [OVERALL]))
 
 
-def _render(comparison: Comparison, tables: list[Table]) -> str:
+def rendered(template: str, context: dict[str, Any]) -> str:
+    """A page out of one of the report's templates."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -78,15 +78,33 @@ def _render(comparison: Comparison, tables: list[Table]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(size=words.size, duration=words.duration, region=words.region_title)
-    return environment.get_template("page.html").render(_context(comparison, tables))
+    return environment.get_template(template).render(context)
+
+
+def write_tables(tables: Iterable[Table], folder: Path) -> None:
+    """Write the tables for other programs."""
+    for table in tables:
+        for name, text in _files(table).items():
+            write_atomic(folder / name, text)
+
+
+def scores_of(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
+    """What the section with scores, and all others with methods, need to be filled in."""
+    return {
+        "comparison": comparison,
+        "styles": _styles(comparison),
+        "ranking": ranked(comparison, tables[0].measure.name) if tables else [],
+        "tables": [(table, _downloads(table)) for table in tables],
+        "contours": CONTOUR_COLOURS,
+    }
 
 
 def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
     examples = site_examples(comparison)
     return {
+        **scores_of(comparison, tables),
         "title": words.enumeration(list(comparison.studies)),
-        "comparison": comparison,
-        "styles": {method.title: style(i) for i, method in enumerate(comparison.methods)},
+        "what": "method",
         "facts": facts(comparison),
         "warnings": list(warnings(comparison)),
         "winners": winners(tables),
@@ -94,8 +112,6 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
         "choice": choice_sentence(comparison),
         "partial": partial_sentence(comparison),
         "means": means_sentence(comparison),
-        "ranking": ranked(comparison, tables[0].measure.name) if tables else [],
-        "tables": [(table, _downloads(table)) for table in tables],
         "validation": validation_figure(comparison),
         "losses": loss_figure(comparison),
         "site_curves": site_figure(comparison),
@@ -103,16 +119,21 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
         "diagnosed": list(diagnosed(comparison)),
         "embeddings": embedding_figures(comparison),
         "attention": attention_maps(comparison),
-        "distributions": _distributions(comparison),
+        "distributions": distributions(comparison),
         "examples": examples,
         "picture_width": picture_width(examples),
-        "contours": CONTOUR_COLOURS,
         "costs": method_costs(comparison),
         "traffic": traffic_figure(comparison),
         "settings": [
             (method.title, runs) for method in comparison.methods for runs in same_settings(method)
         ],
     }
+
+
+def _styles(comparison: Comparison) -> dict[str, Style]:
+    """What each method is drawn in; its models as trained have the same."""
+    own = {method.title: style(i) for i, method in enumerate(comparison.methods)}
+    return own | {f"{title}{AS_TRAINED}": each for title, each in own.items()}
 
 
 def _files(table: Table) -> dict[str, str]:
@@ -125,7 +146,8 @@ def _downloads(table: Table) -> list[tuple[str, str]]:
     return [(name, data_uri("text/plain", text.encode())) for name, text in _files(table).items()]
 
 
-def _distributions(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
+def distributions(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Of each metric and region, a figure with every test case."""
     return [
         (
             comparison.measure(metric).title_with_unit,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from polyclinic.runs import (
     RunError,
     RunFolder,
     Score,
+    ScoredModel,
     SiteInfo,
     find_runs,
 )
@@ -36,6 +37,7 @@ class Run:
     end: Finished | None
     rounds: tuple[RoundLine, ...]
     scores: tuple[Score, ...]
+    trained: tuple[Score, ...]  # test scores of the models before the last average
     tables: tuple[RoundTable, ...]
     summaries: Mapping[str, Mapping[str, Summary]]  # test scores of a finished run: metric, region
 
@@ -43,6 +45,12 @@ class Run:
     def study(self) -> str:
         """The name of the study that this run belongs to."""
         return str(self.settings.get("name") or self.folder.path.parent.parent.name)
+
+    def as_trained(self) -> "Run":
+        """The same run, tested with the models as its sites had trained them."""
+        rows = tuple(row for row in self.scores if row.split != "test") + self.trained
+        summaries = _summaries(self.folder, list(self.trained if self.end else ()))
+        return replace(self, scores=rows, summaries=summaries)
 
     @property
     def planned_rounds(self) -> int | None:
@@ -100,15 +108,25 @@ class Run:
 
 @dataclass(frozen=True)
 class MethodRuns:
-    """The runs of one method, one per seed, under the name that tables and figures show."""
+    """The runs of one method, one per seed, under the name that tables and figures show.
+
+    `model` is which of a site's models their test scores are of.
+    """
 
     title: str
     runs: tuple[Run, ...]
+    model: ScoredModel = "shared"
+    note: str = ""
 
     @property
     def finished(self) -> tuple[Run, ...]:
         """The runs that have test scores."""
         return tuple(run for run in self.runs if run.end)
+
+    @property
+    def on_full_masks(self) -> bool:
+        """Whether every site had full masks to train on."""
+        return all(site.kind == "mask" for run in self.runs for site in run.about.sites)
 
 
 @dataclass(frozen=True)
@@ -128,6 +146,15 @@ class Comparison:
     def runs(self) -> tuple[Run, ...]:
         """All runs, method by method."""
         return tuple(run for method in self.methods for run in method.runs)
+
+    @property
+    def ceilings(self) -> frozenset[str]:
+        """Methods with full masks at every site, where two others or more had weak labels.
+
+        They show what the same images could give, and rank with nobody.
+        """
+        full = frozenset(method.title for method in self.methods if method.on_full_masks)
+        return full if len(self.methods) - len(full) > 1 else frozenset()
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -173,6 +200,7 @@ def _read(folder: RunFolder) -> Run:
         end=end,
         rounds=tuple(folder.rounds()),
         scores=tuple(scores),
+        trained=tuple(folder.scores("test", "trained")),
         tables=tuple(folder.tables()),
         summaries=_summaries(folder, [row for row in scores if end and row.split == "test"]),
     )

@@ -7,6 +7,7 @@ from typing import Literal
 
 from polyclinic.evaluation.ranking import Ranked, ranking
 from polyclinic.evaluation.statistics import OVERALL, Spread, Summary, across_seeds
+from polyclinic.report.conditions import Conditions, conditions_of, scored_rows, told
 from polyclinic.report.measures import Measure
 from polyclinic.report.reading import Comparison, MethodRuns
 
@@ -34,11 +35,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """The numbers of one method; the note says what is missing."""
+    """The numbers of one method; the note says what is missing, or that it ranks with nobody."""
 
     title: str
     note: str
     cells: tuple[Cell, ...]
+    conditions: Conditions
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     over_seeds: bool
+    conditions: str  # of all rows, in words
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -66,22 +69,37 @@ def comparison_table(
     """
     columns = _columns(comparison, regions)
     over_seeds = any(len(method.finished) > 1 for method in comparison.methods)
+    shown = scored_rows(comparison)
+    ceilings = _ceilings(comparison, shown)
     rows = [
         Row(
             method.title,
-            missing_seeds(method),
+            _note(method, ceiling=method.title in ceilings),
             tuple(_cells(method, metric, columns, over_seeds)),
+            conditions_of(method),
         )
-        for method in comparison.methods
+        for method in shown
     ]
     how = comparison.measure(metric)
-    return Table(how, columns, _marked(rows, columns, how), over_seeds)
+    marked = _marked(rows, columns, how, ceilings)
+    return Table(how, columns, marked, over_seeds, told(shown))
+
+
+def _note(method: MethodRuns, *, ceiling: bool) -> str:
+    notes = (missing_seeds(method), method.note, "ceiling" if ceiling else "")
+    return ", ".join(filter(None, notes))
+
+
+def _ceilings(comparison: Comparison, rows: Sequence[MethodRuns]) -> frozenset[str]:
+    return frozenset(row.title for row in rows if comparison.ceilings and row.on_full_masks)
 
 
 def ranked(comparison: Comparison, metric: str) -> list[Ranked]:
-    """The methods from best to worst by a metric; none where nobody knows which way is better."""
+    """The methods but ceilings from best to worst by a metric that has a better side."""
     better = comparison.measure(metric).better
-    methods = [method for method in comparison.methods if method.finished]
+    shown = scored_rows(comparison)
+    ceilings = _ceilings(comparison, shown)
+    methods = [row for row in shown if row.finished and row.title not in ceilings]
     if better is None or len(methods) < 2:
         return []
     values = {method.title: _by_case(method, metric, comparison) for method in methods}
@@ -158,11 +176,13 @@ def _number(summary: Summary, column: Column) -> Spread | None:
     return numbers[column.kind]
 
 
-def _marked(rows: list[Row], columns: tuple[Column, ...], how: Measure) -> tuple[Row, ...]:
-    marks = [
-        _marks([row.cells[index].value for row in rows], column, how)
-        for index, column in enumerate(columns)
-    ]
+def _marked(
+    rows: list[Row], columns: tuple[Column, ...], how: Measure, ceilings: frozenset[str]
+) -> tuple[Row, ...]:
+    def values(index: int) -> list[float]:
+        return [math.nan if row.title in ceilings else row.cells[index].value for row in rows]
+
+    marks = [_marks(values(index), column, how) for index, column in enumerate(columns)]
     return tuple(
         replace(
             row,

@@ -5,7 +5,7 @@ import io
 import logging
 import shutil
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from polyclinic.runs.records import (
     RoundLine,
     RoundTable,
     Score,
+    ScoredModel,
     Split,
 )
 
@@ -32,6 +33,7 @@ RANKS: Final[tuple[Rank, ...]] = get_args(Rank)
 CONTOUR_COLOURS: Final = {"true": "#00eb46", "predicted": "#ff00d2"}
 
 _SCORES_HEADER = ",".join(Score._fields)
+_EARLIER_HEADER = ",".join(Score._fields[:-1])
 _Record = TypeVar("_Record", bound=BaseModel)
 _Line = TypeVar("_Line")
 
@@ -108,10 +110,14 @@ class RunFolder:
             kept = (record for record in records if record.round <= round)
             if records:
                 write_atomic(self.path / f"{name}.jsonl", _json_lines(kept))
-        rows = (row for row in self.scores() if row.round <= round and row.split != "test")
-        write_atomic(self.path / "scores.csv", _SCORES_HEADER + "\n" + _csv(rows))
+        rows = self.scores(model=None)
+        self.rewrite_scores(row for row in rows if row.round <= round and row.split != "test")
         with clear_errors(self.path / "finished.json"):
             (self.path / "finished.json").unlink(missing_ok=True)
+
+    def rewrite_scores(self, rows: Iterable[Score]) -> None:
+        """Have these scores and no others."""
+        write_atomic(self.path / "scores.csv", _SCORES_HEADER + "\n" + _csv(rows))
 
     def finish(self, finished: Finished) -> None:
         """Mark the run as complete: the last thing written."""
@@ -144,10 +150,21 @@ class RunFolder:
         """All tables of all rounds, in the order in which they were written."""
         return _records(RoundTable, self.path / "tables.jsonl")
 
-    def scores(self, split: Split | None = None) -> list[Score]:
-        """The scores of one split, or of both, in the order in which they were written."""
-        lines = _whole_lines(self.path / "scores.csv", _score, but=_SCORES_HEADER)
-        return [score for score in lines if split in (None, score.split)]
+    def scores(
+        self, split: Split | None = None, model: ScoredModel | None = "shared"
+    ) -> list[Score]:
+        """The scores of one split, or of both, in the order in which they were written.
+
+        They are of the models in use, of those before the last average ("trained"), or of all.
+        """
+        lines = _whole_lines(
+            self.path / "scores.csv", _score, but=(_SCORES_HEADER, _EARLIER_HEADER)
+        )
+        return [
+            score
+            for score in lines
+            if split in (None, score.split) and model in (None, score.model)
+        ]
 
     def weights_path(self, owner: str) -> Path:
         """Where the weights of a site, or of the "server", are kept."""
@@ -189,14 +206,16 @@ def _records(model: type[_Record], path: Path) -> list[_Record]:
     return list(_whole_lines(path, lambda line, where: _validated(model, line, where)))
 
 
-def _whole_lines(path: Path, read: Callable[[str, str], _Line], but: str = "") -> Iterator[_Line]:
+def _whole_lines(
+    path: Path, read: Callable[[str, str], _Line], but: Sequence[str] = ()
+) -> Iterator[_Line]:
     """What the lines of a file say; one that is broken is named and left out."""
     for number, line in enumerate(complete_lines(path), start=1):
         where = f"line {number} of {path}"
         try:
             if "\ufffd" in line:
                 raise RunError(f"{where} is broken: it is not text")
-            if number > 1 or line != but:
+            if number > 1 or line not in but:
                 yield read(line, where)
         except RunError as error:
             log.warning("warning: %s; the line is left out", error)
@@ -211,10 +230,11 @@ def _csv(rows: Iterable[Score]) -> str:
 def _score(line: str, where: str) -> Score:
     try:
         (row,) = csv.reader([line])
-        number, split, site, case, region, metric, value = row
-        if split not in get_args(Split):
-            raise ValueError(f"split {split!r} is neither val nor test")
-        return Score(int(number), split, site, case, region, metric, float(value))  # type: ignore[arg-type]
+        number, split, site, case, region, metric, value, *more = row
+        model = more[0] if more else "shared"  # earlier versions wrote no other
+        if split not in get_args(Split) or len(more) > 1 or model not in get_args(ScoredModel):
+            raise ValueError(f"{split!r} is no split, or {model!r} no model")
+        return Score(int(number), split, site, case, region, metric, float(value), model)  # type: ignore[arg-type]
     except (ValueError, csv.Error) as error:
         raise RunError(f"{where} is not a score: {error}") from error
 

@@ -34,7 +34,7 @@ def link(hospitals):
 @pytest.mark.parametrize("method", FEDERATED)
 def test_weights_are_bit_equal_to_the_local_engine(hospitals, link, method):
     then = '{name = "finetune", iterations = 1}' if method == "fedavg" else ""
-    check_equal(hospitals, link, hospitals.study(method, then=then))
+    check_equal(hospitals, link, hospitals.study(method, "evaluation.scores=both", then=then))
 
 
 @pytest.mark.slow
@@ -135,7 +135,8 @@ def _marks(payloads, short):
 
 def _values(run):
     """The scores, rounded as they leave sites."""
-    return [(*s[:3], s.region, s.metric, round(s.value, DIGITS)) for s in run.scores()]
+    rows = run.scores(model=None)
+    return [(*s[:3], s.region, s.metric, round(s.value, DIGITS), s.model) for s in rows]
 
 
 def _lines(run):

@@ -6,7 +6,9 @@ from math import inf, isfinite
 from polyclinic.config import Study
 from polyclinic.config.node_file import NodeFile
 from polyclinic.engine.flower.limits import validations
+from polyclinic.engine.flower.open_runs import OpenRuns
 from polyclinic.engine.flower.privacy import epsilon_of
+from polyclinic.engine.flower.protocol import RunRequest
 from polyclinic.engine.run import Assignment
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.method import Stage
@@ -16,6 +18,15 @@ DISCLOSING = (
     "what it calls disclosed is encrypted to their keys, which the coordinator names unless "
     "allow.recipients does; models that the server itself combines (FedSM, LC-Fed) it reads"
 )
+
+
+def described(study_hash: str, request: RunRequest, runs: OpenRuns) -> str:
+    """The study of a request in words, without a look at any data."""
+    study, labels = runs.study(request.study), runs.kind(request.study)
+    sites = runs.sites(request.sites, labels, runs.site.allow.cases)
+    first = runs.runs(request.study)[: len(study.method)]  # with the first seed
+    runners = {run.choice.title: runs.runner(run, sites) for run in first}
+    return description(study_hash, study, runs.site, labels, runners)
 
 
 def description(
@@ -81,6 +92,8 @@ def _leaving(study: Study, site: NodeFile, runners: Mapping[str, SiteRunner]) ->
         if any(stage.from_images for stage in stages):
             yield f"- {title} sends tensors that are made from images"
     runs = len(runners) * seeds
+    if study.evaluation.cross_site:
+        yield "- if allow.disclose: this site's final models to the other sites, to be scored there"
     form = "of each case" if site.allow.scores == "cases" else "as means and spreads over the cases"
     yield (
         f"- scores {form}, rounded: of validation cases {_times(validations(study) * runs)}, of "

@@ -89,6 +89,7 @@ class FlowerEngine:
             requests_of(self.study, run),
             self.witness,
             self.threads,
+            cross_site=run.study.evaluation.cross_site,
         )
 
 
@@ -102,7 +103,7 @@ def site_names(study: Study) -> list[str]:
     if study.site:
         return [site.name for site in study.site]
     if study.data.folder is None:
-        return [site.name for site in federation(study.task.built.name)]
+        return [site.name for site in federation(study.task.built.name, study.data.federation)]
     raise RunError("across hospitals a study lists its sites: one [[site]] with a name for each")
 
 
@@ -113,10 +114,11 @@ def refuse_impossible(study: Study) -> None:
             f"{', '.join(study.files)}: a file of this machine, and across hospitals only "
             "installed code runs; make it a package, or use polyclinic run"
         )
-    if study.evaluation.cross_site:
+    together = [each.title for each in study.method if not each.built.predicts_alone()]
+    if study.evaluation.cross_site and together:
         raise RunError(
-            "evaluation.cross_site needs all sites on one machine; across hospitals each one hands "
-            "out its own model (polyclinic export), and polyclinic evaluate --cross-site compares"
+            f"with {', '.join(together)} a site predicts with the models of all sites, so there "
+            "are no models to compare; leave evaluation.cross_site out, or the method"
         )
     pooling = [each.title for each in study.method if each.built.pools]
     if pooling:

@@ -97,6 +97,8 @@ def _what(line: Line) -> str:
         return "the name of this site"
     if stage == "greeting":
         return "the numbers of cases, the kind of labels and versions of programs"
+    if stage.startswith("score the model of "):
+        return f"{again}scores of another site's model on test cases"
     if stage.startswith("score "):
         split = {"val": "validation", "test": "test"}.get(stage.split()[1], stage.split()[1])
         return f"{again}scores of a model on {split} cases"

@@ -19,9 +19,11 @@ from polyclinic.engine.flower.limits import (
     refused_training,
 )
 from polyclinic.engine.flower.privacy import released
+from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED, SPECTRUM
 from polyclinic.federation.weights import LARGEST, Weights
+from polyclinic.networks.parts import statistics
 from polyclinic.networks.pretrained import fingerprint
 
 NOT_DISCLOSED = (
@@ -70,6 +72,22 @@ class Policy:
             "files in allow.weights has"
         )
 
+    def check_run(self, study: Study, cases: int, runner: SiteRunner) -> None:
+        """Refuse a run with this network that goes beyond what this site allows."""
+        discloses = any(stage.discloses for stage in runner.assignment.stages)
+        shown = any(stage.from_images for stage in runner.assignment.stages)
+        needed = runner.assignment.method.predicts_with(runner.net) if discloses else frozenset()
+        leaving = needed.union(*map(runner.shared_in, runner.assignment.stages))
+        self.check_study(
+            study,
+            cases,
+            leaving,
+            discloses=discloses,
+            from_images=shown,
+            running=bool(leaving & statistics(runner.net)),
+            weights=runner.weights.flat.numel(),
+        )
+
     def check_study(
         self,
         study: Study,
@@ -78,12 +96,12 @@ class Policy:
         *,
         discloses: bool = False,
         from_images: bool = False,
-        statistics: bool = False,
+        running: bool = False,
         weights: int = 0,
     ) -> None:
         """Refuse a run that goes beyond what this site allows.
 
-        `weights` is their number in the network; with `statistics` running ones are to leave.
+        `weights` is their number in the network; `running` says whether statistics are to leave.
         """
         (choice,) = study.method
         refused = refused_settings(self.allow, [choice.name], budgets_of(study))
@@ -103,9 +121,13 @@ class Policy:
                 f"a network of {weights / 1e6:.1f} million weights is larger than the "
                 f"{self.allow.network_millions:g} million allowed"
             )
-        if statistics and self.privacy is not None and not self.privacy.statistics:
+        if running and self.privacy is not None and not self.privacy.statistics:
             refused.append(STATISTICS)
         _refuse(refused)
+
+    def check_cross_site(self, names: Iterable[str] = ()) -> None:
+        """Refuse to give these weights of the model to others, or to score others' models here."""
+        _refuse([*self._refused_disclosure(), *self._refused_parts(names)])
 
     def check_message(self, message: Message) -> None:
         """Refuse to let go what may not leave."""

@@ -9,34 +9,40 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
-from polyclinic.config import Study, Tables
+from polyclinic.config import Tables
 from polyclinic.config.node_file import NodeFile
 from polyclinic.engine.devices import threads_of
 from polyclinic.engine.flower.approval import Approvals
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.describing import description
+from polyclinic.engine.flower.describing import described
+from polyclinic.engine.flower.final_models import compare_models
 from polyclinic.engine.flower.leaving import leaving_scores
 from polyclinic.engine.flower.ledger import Ledger, LedgerBroken
 from polyclinic.engine.flower.open_runs import OpenRuns, SiteRun
 from polyclinic.engine.flower.order import (
     asked_for,
+    check_final,
     check_repeats,
     check_score,
     check_stage,
     stage_of,
 )
-from polyclinic.engine.flower.own_results import keep_results
+from polyclinic.engine.flower.own_results import keep_results, keep_trained
 from polyclinic.engine.flower.policy import Policy
 from polyclinic.engine.flower.protocol import (
     GreetingRequest,
     GreetingResponse,
+    GuestRequest,
     IntroductionRequest,
+    ModelRequest,
     RunRequest,
     ScoreRequest,
     ScoreResponse,
     StageRequest,
     StageResponse,
+    VisitRequest,
     read_request,
+    responding,
 )
 from polyclinic.engine.flower.scrubbing import code_of, refusal
 from polyclinic.engine.flower.sealing import SealingKey, sealed
@@ -46,9 +52,8 @@ from polyclinic.engine.flower.witness import LEDGER, Countersignatures
 from polyclinic.engine.pictures import draw_pictures
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import site_info
-from polyclinic.engine.site_runner import Scoring, SiteRunner
+from polyclinic.engine.site_runner import Scoring
 from polyclinic.federation.message import Message
-from polyclinic.networks.parts import statistics
 from polyclinic.runs import SiteInfo
 
 log = logging.getLogger("polyclinic.site")
@@ -94,7 +99,7 @@ class SiteService:
         if isinstance(request, GreetingRequest):
             return self._greet(request)
         self._check_approved(request)
-        comes = isinstance(request, StageRequest) or request.finalize
+        comes = not isinstance(request, ScoreRequest) or request.finalize
         message = unpack(payload) if comes else Message()
         self.policy.check_received(message)
         facts: dict[str, Any] = {
@@ -108,23 +113,35 @@ class SiteService:
             # The response got lost on its way: the same leaves once more, with the same noise.
             return self._sent(self._latest[1], {**facts, "again": True})
         check_repeats(self.ledger.lines(), facts, self.policy.allow.repeats)
-        if isinstance(request, ScoreRequest):
-            response, more = self._score(request, message if request.finalize else None)
-            return self._sent(response, {**facts, **more})
-        response, more = self._work(request, message)
-        self._latest = asked, response
+        response, more = self._done(request, message)
+        if isinstance(request, StageRequest):
+            self._latest = asked, response
         return self._sent(response, {**facts, **more})
+
+    def _done(self, request: VisitRequest, message: Message) -> tuple[Payload, dict[str, Any]]:
+        """The response to a request, and what the ledger says of it."""
+        match request:
+            case StageRequest():
+                return self._work(request, message)
+            case ScoreRequest():
+                return self._score(request, message if request.finalize else None)
+            case ModelRequest() | GuestRequest():
+                run, info = self._run(request)
+                state, noted = state_to_start(run, request, self.runs.hash(request.study))
+                check_final(run.runner.assignment, run.run.study.evaluation, request, noted)
+                message = self.sealing.opened(message, request.run, run.runner.weights)
+                return compare_models(self.policy, run, info, state, request, message)
 
     def _greet(self, request: GreetingRequest) -> bytes:
         # First all that can be refused without a look at the data, which would divide them, too.
         run, needed = self.runs.run(request), self.policy.allow.cases
         unseen = self.runs.sites(request.sites, self.runs.kind(request.study), needed)
-        self._check(run.study, needed, self.runs.runner(run, unseen))
+        self.policy.check_run(run.study, needed, self.runs.runner(run, unseen))
         self._check_approved(request)
         data = self.runs.data(request.study, run.choice.labels)
         about = site_info(data, run.study.task.built)
         opened = self.runs.open(request, about.kind, about.train)
-        self._check(run.study, about.train, opened.runner)
+        self.policy.check_run(run.study, about.train, opened.runner)
         response = GreetingResponse(
             about=about,
             scorable=len(data.scorable("val", run.study.task.built.regions)),
@@ -132,20 +149,13 @@ class SiteService:
             packages=run.study.packages,
             sealing=self.sealing.public,
         )
-        return self._sent(_responding(response), {**self._about(request), "stage": "greeting"})
+        return self._sent(
+            Payload(responding(response)), {**self._about(request), "stage": "greeting"}
+        )
 
     def _check_approved(self, request: RunRequest) -> None:
         study = self.runs.hash(request.study)
-
-        def describe() -> str:
-            labels = self.runs.kind(request.study)
-            sites = self.runs.sites(request.sites, labels, self.policy.allow.cases)
-            asked = self.runs.study(request.study)
-            first = self.runs.runs(request.study)[: len(asked.method)]  # with the first seed
-            runners = {run.choice.title: self.runs.runner(run, sites) for run in first}
-            return description(study, asked, self.site, labels, runners)
-
-        self.approvals.check(study, describe)
+        self.approvals.check(study, lambda: described(study, request, self.runs))
 
     def _work(self, request: StageRequest, message: Message) -> tuple[Payload, dict[str, float]]:
         """The response of a stage, and the facts about its noise."""
@@ -174,7 +184,7 @@ class SiteService:
             images=visit.images,
         )
         log.info("trained for %.1f seconds with a mean loss of %.3f", visit.seconds, visit.loss)
-        return pack(_responding(response).header, reply, request.encoding, message.weights), noise
+        return pack(responding(response), reply, request.encoding, message.weights), noise
 
     def _score(
         self, request: ScoreRequest, message: Message | None
@@ -183,10 +193,14 @@ class SiteService:
         run, info = self._run(request)
         state, noted = state_to_start(run, request, self.runs.hash(request.study))
         check_score(run.runner.assignment, run.run.study.evaluation, request, noted)
-        scoring = Scoring(request.number, request.split, request.metrics)
+        scoring = Scoring(request.number, request.split, request.metrics, request.model)
         rows, cases, predicted, notes = run.runner.score(info, run.data, scoring, message, state)
-        if request.split == "test" and state is not None:
-            keep_results(run.run, run.runner, info.name, state, request.number, rows)
+        if request.model == "trained":
+            keep_trained(run.run.folder, info.name, request.number, rows)
+        elif request.split == "test" and state is not None:
+            # The server's word on this site is less than the site knows: not its pixels' size.
+            own = site_info(run.data, run.runner.assignment.task, info.index)
+            keep_results(run.run, run.runner, own, state, request.number, rows)
             if run.run.study.evaluation.pictures:
                 task = run.runner.assignment.task
                 draw_pictures(run.run.folder, info.name, task, cases, predicted, rows)
@@ -198,7 +212,7 @@ class SiteService:
             spreads=left.spreads,
             notes=left.notes,
         )
-        return _responding(response), {"notes": left.notes, "bare": "scores"}
+        return Payload(responding(response)), {"notes": left.notes, "bare": "scores"}
 
     def _about(self, request: RunRequest) -> dict[str, Any]:
         """What the ledger says of the run that a request is of."""
@@ -217,7 +231,7 @@ class SiteService:
         log.info("%s, %s: %.3f MB leave", facts["run"], where, len(data) / 1e6)
         return data
 
-    def _run(self, request: StageRequest | ScoreRequest) -> tuple[SiteRun, SiteInfo]:
+    def _run(self, request: VisitRequest) -> tuple[SiteRun, SiteInfo]:
         run = self.runs.open(request, request.labels, request.train)
         sites = run.runner.assignment.sites
         info = next((each for each in sites if each.name == self.site.name), None)
@@ -227,24 +241,5 @@ class SiteService:
                 f"the server takes site {self.site.name} for another one than it is: it has "
                 f"{images} training cases with labels of the kind {kind}"
             )
-        self._check(run.run.study, images, run.runner)
+        self.policy.check_run(run.run.study, images, run.runner)
         return run, info
-
-    def _check(self, study: Study, cases: int, runner: SiteRunner) -> None:
-        discloses = any(stage.discloses for stage in runner.assignment.stages)
-        shown = any(stage.from_images for stage in runner.assignment.stages)
-        needed = runner.assignment.method.predicts_with(runner.net) if discloses else frozenset()
-        leaving = needed.union(*map(runner.shared_in, runner.assignment.stages))
-        self.policy.check_study(
-            study,
-            cases,
-            leaving,
-            discloses=discloses,
-            from_images=shown,
-            statistics=bool(leaving & statistics(runner.net)),
-            weights=runner.weights.flat.numel(),
-        )
-
-
-def _responding(response: GreetingResponse | StageResponse | ScoreResponse) -> Payload:
-    return Payload({"response": response.model_dump(mode="json")})

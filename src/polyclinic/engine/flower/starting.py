@@ -1,7 +1,7 @@
 """The state that a site's work starts from: the one the server believes in, of the same study."""
 
 from polyclinic.engine.flower.open_runs import SiteRun
-from polyclinic.engine.flower.protocol import NO_STATE, ScoreRequest, StageRequest
+from polyclinic.engine.flower.protocol import NO_STATE, VisitRequest
 from polyclinic.engine.states import SiteState
 from polyclinic.engine.tensors import DamagedFile
 
@@ -15,7 +15,7 @@ class StateMismatch(ValueError):
 
 
 def state_to_start(
-    run: SiteRun, request: StageRequest | ScoreRequest, study: str
+    run: SiteRun, request: VisitRequest, study: str
 ) -> tuple[SiteState | None, dict[str, str] | None]:
     """The state to start from, and what is noted about it; None before the first visit.
 
