@@ -12,6 +12,7 @@ class Cell:
     spread: str = ""
     bold: bool = False
     underlined: bool = False
+    near: bool = False
     marks: list = field(default_factory=list)
 
 
@@ -62,7 +63,9 @@ class Page(HTMLParser):
             cell = self.tables[-1][1][-1][-1]
             cell.bold |= "b" in self.open
             cell.underlined |= "u" in self.open
-            if "small" in self.open:
+            if "sup" in self.open:
+                cell.near = True
+            elif "small" in self.open:
                 cell.spread += text.strip("±\u2009 ")
             else:
                 cell.text += text.strip()

@@ -11,11 +11,12 @@ from statistics import fmean
 from polyclinic.data.cases import SiteData
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import read_state
+from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.federation.scoring import score
 from polyclinic.runs import RoundTable, RunFolder
 
 FILE = "cross_site.csv"
-FIELDS = ("model", "site", "case", "region", "metric", "value")
+FIELDS = ("model", "site", *ScoreRow._fields)
 
 
 def write_cross_site(run: RunFolder, runner: SiteRunner, data: Mapping[str, SiteData]) -> None:

@@ -70,6 +70,7 @@ class Loop:
         self.progress = Progress(round=-1)
         self.lines: list[RoundLine] = []
         self.scores: list[Score] = []
+        self.predicting: dict[str, float] = {}  # seconds an image takes, by site
 
     def run(self) -> Iterator[Event]:
         """Everything from where the checkpoint stands to the final scores, event by event."""
@@ -203,6 +204,8 @@ class Loop:
         means, missed, notes = [], {}, {}
         for scored in self.sites.score(scoring, messages, since=since):
             self.scores += scored.rows
+            if scored.predicting is not None:
+                self.predicting[scored.site] = scored.predicting
             if scored.notes:
                 notes[scored.site] = scored.notes
             if scored.missed:

@@ -68,7 +68,8 @@ def ranked(names: Sequence[str], rows: Sequence[ScoreRow]) -> dict[Rank, int]:
         if row.metric == rows[0].metric:
             values[row.case].append(row.value)
     sign = -1 if METRICS[rows[0].metric].better == "higher" else 1
-    order = sorted(range(len(names)), key=lambda index: sign * np.mean(values[names[index]]))
+    known = [index for index, name in enumerate(names) if name in values]
+    order = sorted(known, key=lambda index: sign * np.mean(values[names[index]]))
     places: dict[Rank, int] = {"best": 0, "median": len(order) // 2, "worst": len(order) - 1}
     return {rank: order[place] for rank, place in places.items()}
 

@@ -12,7 +12,7 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.runs import DIAGNOSED, RoundLine, RoundTable, Score, SiteInfo, Split
 
-Row = tuple[str, str, str, float]  # case, region, metric, value
+Row = tuple[str, str, str, float, int]  # case, region, metric, value, number of the patient
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Scored:
     rows: tuple[Score, ...]
     missed: str = ""  # why the site could not be scored
     notes: dict[str, float] = field(default_factory=dict)  # about the method's parts
+    predicting: float | None = None  # seconds an image took, where it was measured
 
     @classmethod
     def of(

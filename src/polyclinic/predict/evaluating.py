@@ -23,6 +23,7 @@ from polyclinic.predict.labelled import LabelledCase, labelled_site
 from polyclinic.predict.model import Model
 from polyclinic.predict.package import PackageError
 
+REGION_METRICS = tuple(name for name, metric in METRICS.items() if metric.of_what == "region")
 PICTURES = 6  # of each model: its worst cases
 
 
@@ -121,7 +122,7 @@ def evaluate(
     models: Mapping[str, Model],
     folders: Sequence[Path],
     *,
-    metrics: Sequence[str] = tuple(METRICS),
+    metrics: Sequence[str] = REGION_METRICS,
     split: str | None = None,
     in_square: bool = False,
     on_case: Callable[[str], None] = lambda _: None,

@@ -4,11 +4,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polyclinic.evaluation.permuting import FEWEST_SITES
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report import words
+from polyclinic.report.ablations import ablations
+from polyclinic.report.chance import cautions, ranked
 from polyclinic.report.costs import method_costs
 from polyclinic.report.diagnostics import diagnosed
-from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_terminal
+from polyclinic.report.efficiency import efficiency
+from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_markdown, to_terminal
 from polyclinic.report.figures.curves import (
     loss_figure,
     site_figure,
@@ -30,7 +34,8 @@ from polyclinic.report.overview import (
 )
 from polyclinic.report.pictures import attention_maps, picture_width, site_examples
 from polyclinic.report.reading import Comparison, read_runs
-from polyclinic.report.score_tables import Table, comparison_table, ranked
+from polyclinic.report.score_tables import Table, comparison_table
+from polyclinic.report.sheets import Sheet, sheet_of
 from polyclinic.report.words import data_uri
 from polyclinic.runs import CONTOUR_COLOURS, slug, write_atomic
 
@@ -41,17 +46,18 @@ if TYPE_CHECKING:
 def write_report(run_paths: Iterable[str | Path], destination: str | Path) -> Path:
     """Compare run or study folders on one HTML page and give its path.
 
-    The destination is a folder or the page itself; each metric's table comes beside it as CSV and
-    LaTeX.
+    The destination is a folder or the page itself; every table comes beside it as CSV, Markdown
+    and LaTeX.
     """
     comparison = read_runs(run_paths)
     target = Path(destination)
     page = target if target.suffix == ".html" else target / "report.html"
     tables = [comparison_table(comparison, metric) for metric in comparison.metrics]
-    for table in tables:
-        for name, text in _files(table).items():
+    sheets = [*ablations(comparison), *filter(None, [efficiency(comparison)])]
+    for sheet in (*map(sheet_of, tables), *sheets):
+        for name, text in _files(sheet).items():
             write_atomic(page.with_name(name), text)
-    write_atomic(page, _render(comparison, tables))
+    write_atomic(page, _render(comparison, tables, sheets))
     return page
 
 
@@ -66,7 +72,7 @@ def summary_table(run_paths: Iterable[str | Path]) -> "TerminalTable":
     return to_terminal(comparison_table(comparison, comparison.metrics[0], [OVERALL]))
 
 
-def _render(comparison: Comparison, tables: list[Table]) -> str:
+def _render(comparison: Comparison, tables: list[Table], sheets: list[Sheet]) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -77,10 +83,10 @@ def _render(comparison: Comparison, tables: list[Table]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(size=words.size, duration=words.duration, region=words.region_title)
-    return environment.get_template("page.html").render(_context(comparison, tables))
+    return environment.get_template("page.html").render(_context(comparison, tables, sheets))
 
 
-def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
+def _context(comparison: Comparison, tables: list[Table], sheets: list[Sheet]) -> dict[str, Any]:
     examples = site_examples(comparison)
     return {
         "title": words.enumeration(list(comparison.studies)),
@@ -93,7 +99,10 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
         "choice": choice_sentence(comparison),
         "partial": partial_sentence(comparison),
         "ranking": ranked(comparison, tables[0].measure.name) if tables else [],
-        "tables": [(table, _downloads(table)) for table in tables],
+        "site_test": len(comparison.sites) >= FEWEST_SITES,
+        "cautions": list(cautions(comparison)),
+        "tables": [(table, _downloads(sheet_of(table))) for table in tables],
+        "sheets": [(sheet, _downloads(sheet)) for sheet in sheets],
         "validation": validation_figure(comparison),
         "losses": loss_figure(comparison),
         "site_curves": site_figure(comparison),
@@ -113,14 +122,14 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
     }
 
 
-def _files(table: Table) -> dict[str, str]:
-    name = f"table-{slug(table.measure.name)}"
-    return {f"{name}.csv": to_csv(table), f"{name}.tex": to_latex(table)}
+def _files(sheet: Sheet) -> dict[str, str]:
+    forms = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
+    return {f"table-{slug(sheet.name)}.{form}": write(sheet) for form, write in forms.items()}
 
 
-def _downloads(table: Table) -> list[tuple[str, str]]:
+def _downloads(sheet: Sheet) -> list[tuple[str, str]]:
     """The table's files by name, each as a link that holds the whole file."""
-    return [(name, data_uri("text/plain", text.encode())) for name, text in _files(table).items()]
+    return [(name, data_uri("text/plain", text.encode())) for name, text in _files(sheet).items()]
 
 
 def _distributions(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -129,7 +138,7 @@ def _distributions(comparison: Comparison) -> list[tuple[str, list[tuple[str, st
             comparison.measure(metric).title_with_unit,
             [
                 (region, distribution_figure(comparison, metric, region))
-                for region in comparison.regions
+                for region in comparison.regions_of(metric)
             ],
         )
         for metric in comparison.metrics

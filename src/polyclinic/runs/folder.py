@@ -1,11 +1,9 @@
 """One run's folder: the writers that the engine uses and the readers of everybody else."""
 
-import csv
-import io
 import logging
 import shutil
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +24,12 @@ from polyclinic.runs.records import (
     Score,
     Split,
 )
+from polyclinic.runs.scores import HEADER, OLD_HEADER, read_score, to_lines
 
 RANKS: Final[tuple[Rank, ...]] = get_args(Rank)
 # Seen on red fundus, pink mucosa and grey slices alike, and told apart by colour-blind readers.
 CONTOUR_COLOURS: Final = {"true": "#00eb46", "predicted": "#ff00d2"}
 
-_SCORES_HEADER = ",".join(Score._fields)
 _Record = TypeVar("_Record", bound=BaseModel)
 _Line = TypeVar("_Line")
 
@@ -96,8 +94,8 @@ class RunFolder:
         for name, text in (("rounds", _json_lines(lines)), ("tables", _json_lines(tables))):
             if text:
                 append_lines(self.path / f"{name}.jsonl", text)
-        if rows := _csv(scores):
-            append_lines(self.path / "scores.csv", rows, header=_SCORES_HEADER + "\n")
+        if rows := to_lines(scores):
+            append_lines(self.path / "scores.csv", rows, header=HEADER + "\n")
 
     def forget_after(self, round: int) -> None:  # noqa: A002
         """Drop what was written after a checkpoint: later rounds, and all test scores.
@@ -109,7 +107,7 @@ class RunFolder:
             if records:
                 write_atomic(self.path / f"{name}.jsonl", _json_lines(kept))
         rows = (row for row in self.scores() if row.round <= round and row.split != "test")
-        write_atomic(self.path / "scores.csv", _SCORES_HEADER + "\n" + _csv(rows))
+        write_atomic(self.path / "scores.csv", HEADER + "\n" + to_lines(rows))
         with clear_errors(self.path / "finished.json"):
             (self.path / "finished.json").unlink(missing_ok=True)
 
@@ -146,7 +144,7 @@ class RunFolder:
 
     def scores(self, split: Split | None = None) -> list[Score]:
         """The scores of one split, or of both, in the order in which they were written."""
-        lines = _whole_lines(self.path / "scores.csv", _score, but=_SCORES_HEADER)
+        lines = _whole_lines(self.path / "scores.csv", read_score, but=(HEADER, OLD_HEADER))
         return [score for score in lines if split in (None, score.split)]
 
     def weights_path(self, owner: str) -> Path:
@@ -189,34 +187,19 @@ def _records(model: type[_Record], path: Path) -> list[_Record]:
     return list(_whole_lines(path, lambda line, where: _validated(model, line, where)))
 
 
-def _whole_lines(path: Path, read: Callable[[str, str], _Line], but: str = "") -> Iterator[_Line]:
+def _whole_lines(
+    path: Path, read: Callable[[str, str], _Line], but: Sequence[str] = ()
+) -> Iterator[_Line]:
     """What the lines of a file say; one that is broken is named and left out."""
     for number, line in enumerate(complete_lines(path), start=1):
         where = f"line {number} of {path}"
         try:
             if "\ufffd" in line:
                 raise RunError(f"{where} is broken: it is not text")
-            if number > 1 or line != but:
+            if number > 1 or line not in but:
                 yield read(line, where)
         except RunError as error:
             log.warning("warning: %s; the line is left out", error)
-
-
-def _csv(rows: Iterable[Score]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
-
-
-def _score(line: str, where: str) -> Score:
-    try:
-        (row,) = csv.reader([line])
-        number, split, site, case, region, metric, value = row
-        if split not in get_args(Split):
-            raise ValueError(f"split {split!r} is neither val nor test")
-        return Score(int(number), split, site, case, region, metric, float(value))  # type: ignore[arg-type]
-    except (ValueError, csv.Error) as error:
-        raise RunError(f"{where} is not a score: {error}") from error
 
 
 def _parse(model: type[_Record], path: Path) -> _Record:

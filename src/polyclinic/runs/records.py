@@ -110,7 +110,10 @@ class RoundTable(_Record):
 
 
 class Score(NamedTuple):
-    """One metric of one region of one case, by the weights of a round."""
+    """One metric of one region of one case, by the weights of a round.
+
+    Patients are numbered at their site, from 1; cases of one patient have one number. 0 is unknown.
+    """
 
     round: int
     split: Split
@@ -119,13 +122,18 @@ class Score(NamedTuple):
     region: str
     metric: str
     value: float
+    patient: int = 0
 
 
 class Finished(_Record):
-    """The end of a run: the round whose weights were kept, and how long the run took."""
+    """The end of a run: the round whose weights were kept, and how long the run took.
+
+    `predicting` is how many seconds an image takes each site's final model, where it was measured.
+    """
 
     chosen_round: int
     seconds: float
+    predicting: dict[str, float] = {}
 
 
 class AttentionPicture(NamedTuple):

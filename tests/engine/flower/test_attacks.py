@@ -197,8 +197,9 @@ def test_only_means_leave_where_the_hospital_says_so(tmp_path):
     rows = [line.split(",") for line in own.read_text().splitlines()[1:]]
     assert len(answer["rows"]) == 2 < len(rows)
     assert answer["notes"] == {}
-    for case, region, _, value in answer["rows"]:
-        values = [float(row[-1]) for row in rows if region in row]
+    for case, region, _, value, patient in answer["rows"]:
+        assert patient == 0
+        values = [float(row[-2]) for row in rows if region in row]
         assert case == "test mean"
         assert value == pytest.approx(sum(values) / len(values), abs=5.1e-4)
 

@@ -25,7 +25,8 @@ def leaving_scores(
         pairs = dict.fromkeys((row.region, row.metric) for row in rows)
         values = {pair: [r.value for r in rows if (r.region, r.metric) == pair] for pair in pairs}
         means = {pair: round(float(np.mean(each)), DIGITS) for pair, each in values.items()}
-        return tuple((f"{split} mean", *pair, value) for pair, value in means.items()), {}
-    # A case's name may be a patient's number, so only its place among the cases leaves.
+        return tuple((f"{split} mean", *pair, value, 0) for pair, value in means.items()), {}
+    # A case's name may be a patient's number, so only its place among the cases leaves; which
+    # cases are of one patient is told by numbers that were given in the order of the cases.
     aliases = {name: f"{split} {place}" for place, name in enumerate(cases.names, 1)}
     return tuple((aliases[row.case], *row[1:]) for row in rows), dict(notes)

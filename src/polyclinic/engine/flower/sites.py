@@ -31,6 +31,7 @@ from polyclinic.engine.flower.wire import Payload, pack, unpack
 from polyclinic.engine.reply_store import ReplyStore
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.sites import Reply, Scored
+from polyclinic.evaluation.scoring import ALL_CLASSES
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.weights import Weights
@@ -196,7 +197,7 @@ class FlowerSites:
             scores, _ = read_response(ScoreResponse, site, response, self.largest)
             if (scores.number, scores.split) != (scoring.round, scoring.split):
                 raise PayloadError(f"it answered for round {scores.number}, split {scores.split}")
-            regions = self.runner.assignment.task.regions
+            regions = (*self.runner.assignment.task.regions, ALL_CLASSES)
             if not all(r[1] in regions and r[2] in scoring.metrics for r in scores.rows):
                 raise PayloadError("it has scores of regions or metrics that nobody asked for")
         except PayloadError as error:
