@@ -35,7 +35,8 @@ def test_the_page_needs_nothing_but_itself(report, page):
     html = report.read_text("utf-8")
     assert "http://" not in html
     assert "https://" not in html
-    assert not page.tags & {"script", "link", "iframe", "object"}
+    assert not page.tags & {"link", "iframe", "object"}
+    assert page.scripts == [{}]  # its own, with no source elsewhere
     assert "@import" not in html
     assert "url(" not in html
     assert all(source.startswith("data:image/") for _, source in page.images)
@@ -84,7 +85,7 @@ def test_tables_lie_beside_the_page_and_inside_it(report, page):
     names = {path.name for path in report.parent.iterdir()}
     tables = (*METRICS, "efficiency")
     expected = {f"table-{table}.{kind}" for table in tables for kind in ("csv", "md", "tex")}
-    assert names == expected | {"report.html"}
+    assert names == expected | {"report.html", "methods.txt", "references.bib"}
     inside = {name: link for name, link in page.links if name}
     assert set(inside) == expected
     for name, link in inside.items():
@@ -177,7 +178,7 @@ def test_names_are_escaped_wherever_they_stand(tmp_path):
     about = run.about().model_copy(update={"method": name})
     (run.path / "about.json").write_text(about.model_dump_json())
     page = made([run.path], tmp_path / "out")
-    assert "script" not in page.tags
+    assert page.scripts == [{}]
     assert page.unclosed == []
     assert name in page.text
     assert "<b>site</b>" in page.text
@@ -217,7 +218,8 @@ def test_runs_of_which_none_has_finished_still_give_a_page(tmp_path):
     assert "No run has finished yet" in page.text
     assert any(alt.startswith("Training loss") for alt, _ in page.images)
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == ["report.html", *(f"table-efficiency.{kind}" for kind in ("csv", "md", "tex"))]
+    tables = [f"table-efficiency.{kind}" for kind in ("csv", "md", "tex")]
+    assert names == ["methods.txt", "references.bib", "report.html", *tables]
 
 
 def test_a_run_that_has_only_begun_still_gives_a_page(tmp_path):

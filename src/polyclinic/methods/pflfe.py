@@ -37,7 +37,6 @@ class PFLFE(Method):
 
     weighting: ClassVar[str | None] = "uniform"
     title: ClassVar[str] = "pFLFE"
-    shows_embeddings: ClassVar[bool] = True
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
         """The network with a projector beside its decoder."""

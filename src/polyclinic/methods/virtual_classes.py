@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, cast
 
@@ -14,7 +15,7 @@ from polyclinic.federation.method import Method
 from polyclinic.federation.site import Site
 from polyclinic.losses import Loss, Marginal, SegmentationLoss, virtual_class_loss
 from polyclinic.networks.affinity import ROLES, Projection, Role, add_affinity, affinity
-from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.contract import Segmenter, likeliest
 from polyclinic.networks.parts import Names, everything
 from polyclinic.networks.virtual_head import VirtualHead, replace_head
 from polyclinic.runs import SiteInfo
@@ -49,7 +50,6 @@ class VirtualClasses(Method):
     """Layers of the affinities."""
 
     title: ClassVar[str] = "Virtual classes"
-    shows_embeddings: ClassVar[bool] = True
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with virtual classes in its head and affinities in its decoder."""
@@ -83,6 +83,13 @@ class VirtualClasses(Method):
         if virtual is None:
             return loss
         return loss + self.virtual_weight * virtual_class_loss(virtual)
+
+    def attention_maps(self, site: Site, images: Tensor) -> Mapping[str, Tensor]:
+        """The number of the nearest virtual class at every place."""
+        if not self.virtual_classes:
+            return {}
+        _, virtual = cast(VirtualHead, site.net.head).both(site.net.embed(images))
+        return {"virtual classes": likeliest(virtual).float()}
 
     def _weighted(self, supervised: Loss) -> Loss:
         """The loss on the real classes: its cross entropy weighs more or less, else all of it."""

@@ -13,16 +13,9 @@ from polyclinic.report.costs import method_costs
 from polyclinic.report.diagnostics import diagnosed
 from polyclinic.report.efficiency import efficiency
 from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_markdown, to_terminal
-from polyclinic.report.figures.curves import (
-    loss_figure,
-    site_figure,
-    traffic_figure,
-    validation_figure,
-)
-from polyclinic.report.figures.distributions import distribution_figure
-from polyclinic.report.figures.embeddings import embedding_figures
-from polyclinic.report.figures.relations import relations
-from polyclinic.report.figures.style import style
+from polyclinic.report.figures.shown import Shown, captions, shown_figures
+from polyclinic.report.figures.style import FORMS, style
+from polyclinic.report.methods_text import methods_paragraph, used
 from polyclinic.report.overview import (
     choice_sentence,
     facts,
@@ -34,6 +27,7 @@ from polyclinic.report.overview import (
 )
 from polyclinic.report.pictures import attention_maps, picture_width, site_examples
 from polyclinic.report.reading import Comparison, read_runs
+from polyclinic.report.references import bibtex
 from polyclinic.report.score_tables import Table, comparison_table
 from polyclinic.report.sheets import Sheet, sheet_of
 from polyclinic.report.words import data_uri
@@ -43,11 +37,14 @@ if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
 
 
-def write_report(run_paths: Iterable[str | Path], destination: str | Path) -> Path:
+def write_report(
+    run_paths: Iterable[str | Path], destination: str | Path, *, files: bool = False
+) -> Path:
     """Compare run or study folders on one HTML page and give its path.
 
     The destination is a folder or the page itself; every table comes beside it as CSV, Markdown
-    and LaTeX.
+    and LaTeX, with a paragraph on the methods, their BibTeX and, if `files` are wanted, a folder of
+    figures as SVG, PDF and PNG.
     """
     comparison = read_runs(run_paths)
     target = Path(destination)
@@ -57,8 +54,23 @@ def write_report(run_paths: Iterable[str | Path], destination: str | Path) -> Pa
     for sheet in (*map(sheet_of, tables), *sheets):
         for name, text in _files(sheet).items():
             write_atomic(page.with_name(name), text)
-    write_atomic(page, _render(comparison, tables, sheets))
+    figures = shown_figures(comparison)
+    bib = bibtex(*used(comparison))
+    write_atomic(page.with_name("references.bib"), bib)
+    write_atomic(page.with_name("methods.txt"), methods_paragraph(comparison) + "\n")
+    if files:
+        _write_figures(page.with_name("figures"), figures)
+    write_atomic(page, _render(_context(comparison, tables, sheets, figures, bib)))
     return page
+
+
+def _write_figures(folder: Path, figures: list[Shown]) -> None:
+    """Every figure for print: SVG and PDF, whose text stays text, and PNG."""
+    for figure in figures:
+        for form in FORMS:
+            write_atomic(folder / f"{figure.name}.{form}", figure.drawing.file(form))
+    if figures:
+        write_atomic(folder / "captions.md", captions(figures))
 
 
 def summary_table(run_paths: Iterable[str | Path]) -> "TerminalTable":
@@ -72,7 +84,7 @@ def summary_table(run_paths: Iterable[str | Path]) -> "TerminalTable":
     return to_terminal(comparison_table(comparison, comparison.metrics[0], [OVERALL]))
 
 
-def _render(comparison: Comparison, tables: list[Table], sheets: list[Sheet]) -> str:
+def _render(context: dict[str, Any]) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -83,10 +95,16 @@ def _render(comparison: Comparison, tables: list[Table], sheets: list[Sheet]) ->
         lstrip_blocks=True,
     )
     environment.filters.update(size=words.size, duration=words.duration, region=words.region_title)
-    return environment.get_template("page.html").render(_context(comparison, tables, sheets))
+    return environment.get_template("page.html").render(context)
 
 
-def _context(comparison: Comparison, tables: list[Table], sheets: list[Sheet]) -> dict[str, Any]:
+def _context(
+    comparison: Comparison,
+    tables: list[Table],
+    sheets: list[Sheet],
+    figures: list[Shown],
+    bib: str,
+) -> dict[str, Any]:
     examples = site_examples(comparison)
     return {
         "title": words.enumeration(list(comparison.studies)),
@@ -103,19 +121,26 @@ def _context(comparison: Comparison, tables: list[Table], sheets: list[Sheet]) -
         "cautions": list(cautions(comparison)),
         "tables": [(table, _downloads(sheet_of(table))) for table in tables],
         "sheets": [(sheet, _downloads(sheet)) for sheet in sheets],
-        "validation": validation_figure(comparison),
-        "losses": loss_figure(comparison),
-        "site_curves": site_figure(comparison),
-        "relations": relations(comparison),
+        "figures": {
+            section: [each for each in figures if each.section == section]
+            for section in (
+                "learning",
+                "sweeps",
+                "relations",
+                "inside",
+                "cases",
+                "examples",
+                "costs",
+            )
+        },
+        "methods_text": methods_paragraph(comparison),
+        "bib": bib,
         "diagnosed": list(diagnosed(comparison)),
-        "embeddings": embedding_figures(comparison),
         "attention": attention_maps(comparison),
-        "distributions": _distributions(comparison),
         "examples": examples,
         "picture_width": picture_width(examples),
         "contours": CONTOUR_COLOURS,
         "costs": method_costs(comparison),
-        "traffic": traffic_figure(comparison),
         "settings": [
             (method.title, runs) for method in comparison.methods for runs in same_settings(method)
         ],
@@ -130,16 +155,3 @@ def _files(sheet: Sheet) -> dict[str, str]:
 def _downloads(sheet: Sheet) -> list[tuple[str, str]]:
     """The table's files by name, each as a link that holds the whole file."""
     return [(name, data_uri("text/plain", text.encode())) for name, text in _files(sheet).items()]
-
-
-def _distributions(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
-    return [
-        (
-            comparison.measure(metric).title_with_unit,
-            [
-                (region, distribution_figure(comparison, metric, region))
-                for region in comparison.regions_of(metric)
-            ],
-        )
-        for metric in comparison.metrics
-    ]

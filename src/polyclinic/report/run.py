@@ -92,6 +92,20 @@ class Run:
             for site, rounds in found.items()
         }
 
+    def curve(self, metric: str, split: str, site: str) -> dict[int, float]:
+        """The mean over cases and regions of a site after each round that was scored."""
+        found: dict[int, list[float]] = {}
+        for score in self.scores:
+            if (score.metric, score.split, score.site) == (metric, split, site):
+                found.setdefault(score.round, []).append(score.value)
+        return {number: float(np.mean(values)) for number, values in found.items()}
+
+    @cached_property
+    def curves(self) -> tuple[tuple[str, str], ...]:
+        """The metrics and splits that were scored round by round, in the order of first sight."""
+        pairs = ((score.metric, score.split) for score in self.scores if score.split != "test")
+        return tuple(dict.fromkeys(pairs))
+
     def case_values(self, metric: str, regions: Iterable[str], site: str) -> NDArray[np.float64]:
         """One number per test case of a site: its mean over the regions that it was scored in."""
         cases: dict[str, list[float]] = {}

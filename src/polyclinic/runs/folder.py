@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -26,7 +26,8 @@ from polyclinic.runs.records import (
 )
 from polyclinic.runs.scores import HEADER, OLD_HEADER, read_score, to_lines
 
-RANKS: Final[tuple[Rank, ...]] = get_args(Rank)
+RANKS: Final[tuple[Rank, ...]] = ("best", "median", "worst", "unscored")
+SIZES: Final[tuple[Rank, ...]] = ("small", "middle", "large")  # of what is true: for every method
 # Seen on red fundus, pink mucosa and grey slices alike, and told apart by colour-blind readers.
 CONTOUR_COLOURS: Final = {"true": "#00eb46", "predicted": "#ff00d2"}
 
@@ -156,13 +157,17 @@ class RunFolder:
         return self.path / "pictures" / _file_name(site) / f"{rank}-{_file_name(case)}.png"
 
     def pictures(self, site: str) -> list[Picture]:
-        """The pictures of a site: best, median, worst, as far as they were drawn."""
+        """The pictures of a site, rank by rank, as far as they were drawn."""
         folder = self.path / "pictures" / _file_name(site)
         return [
             Picture(site, rank, path.stem.removeprefix(f"{rank}-"), path)
-            for rank in RANKS
+            for rank in (*RANKS, *SIZES)
             for path in sorted(folder.glob(f"{rank}-*.png"))
         ]
+
+    def features_path(self, site: str) -> Path:
+        """Where what the encoder makes of a site's images is kept, a row for each image."""
+        return self.path / "features" / f"{_file_name(site)}.csv"
 
     def embeddings_path(self, site: str) -> Path:
         """Where the embeddings of some of a site's pixels are kept."""

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Pla
 
 from polyclinic.runs.files import plain
 
-Split = Literal["val", "test"]
-Rank = Literal["best", "median", "worst", "unscored"]
+Split = Literal["val", "test", "watch"]  # the last: test cases looked at while training
+Rank = Literal["best", "median", "worst", "unscored", "small", "middle", "large"]
 
 # JSON has no word for "not a number": it is written as null.
 Number = Annotated[

@@ -98,6 +98,11 @@ def refuse_impossible(study: Study) -> None:
             "evaluation.cross_site needs all sites on one machine; across hospitals each one hands "
             "out its own model (polyclinic export), and polyclinic evaluate --cross-site compares"
         )
+    if study.evaluation.watch:
+        raise RunError(
+            "evaluation.watch looks at test cases after every round, which hospitals do not allow; "
+            "evaluation.validation gives curves of validation cases"
+        )
     pooling = [each.title for each in study.method if each.built.pools]
     if pooling:
         raise RunError(

@@ -13,8 +13,6 @@ from polyclinic.engine.flower.protocol import ScoreRequest, StageRequest
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.run import Assignment
 
-VALIDATION = ("dice",)  # the metrics of validation
-
 
 class OutOfOrder(ValueError):
     """A request that the study does not have at this point."""
@@ -65,7 +63,7 @@ def check_score(
     last = assignment.rounds
     validates = request.split == "val"
     due = evaluation.due(request.number, last) if validates else 0 < request.number <= last
-    metrics = VALIDATION if validates else evaluation.metrics
+    metrics = evaluation.validated if validates else evaluation.metrics
     if not due or request.metrics != metrics or request.finalize is not validates:
         raise OutOfOrder(
             f"the study does not score {request.split} cases in this way after round "
