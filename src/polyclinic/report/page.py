@@ -58,15 +58,18 @@ def write_report(
     bib = bibtex(*used(comparison))
     write_atomic(page.with_name("references.bib"), bib)
     write_atomic(page.with_name("methods.txt"), methods_paragraph(comparison) + "\n")
-    if files:
-        _write_figures(page.with_name("figures"), figures)
     write_atomic(page, _render(_context(comparison, tables, sheets, figures, bib)))
+    if files:
+        titles = [method.title for method in comparison.methods]
+        _write_figures(page.with_name("figures"), figures, titles)
     return page
 
 
-def _write_figures(folder: Path, figures: list[Shown]) -> None:
+def _write_figures(folder: Path, figures: list[Shown], titles: list[str]) -> None:
     """Every figure for print: SVG and PDF, whose text stays text, and PNG."""
     for figure in figures:
+        if figure.section in ("learning", "costs"):
+            figure.drawing.add_legend(titles)
         for form in FORMS:
             write_atomic(folder / f"{figure.name}.{form}", figure.drawing.file(form))
     if figures:

@@ -82,7 +82,7 @@ def _images(run: Run) -> Drawing | None:
             owners = [site for site, table in chosen for _ in table.values]
             for way, project in _WAYS.items():
                 panel = next(panels)
-                _scatter(panel, project(values), owners, names)
+                _scatter(panel, project(values), owners, names, 22)
                 quiet_title(panel, f"images {moment} training, {way}")
         _legend(axes[0][0], len(names))
         return to_data_uri(figure)
@@ -144,7 +144,13 @@ def _picture(pixels: Mapping[Moment, _Pixels], run: Run) -> Drawing:
         return to_data_uri(figure)
 
 
-def _scatter(panel: "Axes", points: Points, owners: Sequence[str], groups: Sequence[str]) -> None:
+def _scatter(
+    panel: "Axes",
+    points: Points,
+    owners: Sequence[str],
+    groups: Sequence[str],
+    size: int = 7,
+) -> None:
     """Every group's points in its colour; a picture inside the drawing, since they are many."""
     whose: NDArray[np.str_] = np.array(owners)
     for index, group in enumerate(groups):
@@ -152,7 +158,7 @@ def _scatter(panel: "Axes", points: Points, owners: Sequence[str], groups: Seque
         panel.scatter(
             those[:, 0],
             those[:, 1],
-            s=7,
+            s=size,
             linewidths=0,
             alpha=0.75,
             color=style(index).colour,

@@ -124,6 +124,24 @@ class Drawing(str):
 
     figure: "Figure"
 
+    def add_legend(self, titles: Sequence[str]) -> None:
+        """Name the methods below the figure, for where there is no page to do so."""
+        from matplotlib.lines import Line2D
+
+        lines = [
+            Line2D([], [], label=shortened(title), **style(index).line)
+            for index, title in enumerate(titles)
+        ]
+        columns = min(len(lines), max(1, round(self.figure.get_figwidth() / 2)))
+        self.figure.legend(
+            handles=lines,
+            ncols=columns,
+            frameon=False,
+            fontsize=8,
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0.0),
+        )
+
     def file(self, form: Form | Literal["jpg"]) -> bytes:
         """The figure as a file; pictures are on white, with 200 pixels an inch (JPEG 120)."""
         import matplotlib as mpl
@@ -135,8 +153,14 @@ class Drawing(str):
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
             paper = "white" if form in ("png", "jpg") else "none"
             fine = 120 if form == "jpg" else 200
+            edge = "tight" if self.figure.legends else None
             self.figure.savefig(
-                target, format=form, dpi=fine, metadata=known or None, facecolor=paper
+                target,
+                format=form,
+                dpi=fine,
+                metadata=known or None,
+                facecolor=paper,
+                bbox_inches=edge,
             )
         content = target.getvalue()
         # Only an SVG takes the reader's fonts; the bytes of a PDF must stay where they are.
