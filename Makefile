@@ -2,19 +2,28 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCK := $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --python-version 3.11.5 --no-header --no-annotate
 
 help: ## what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-install: $(INSTALLED) ## make .venv with everything pinned by constraints.txt
+install: $(INSTALLED) ## make .venv with everything pinned by requirements/, each file by its hash
 
-# torch goes first: only the pinned version is a plain CPU build everywhere.
-$(INSTALLED): pyproject.toml constraints.txt
+# torch is pinned by its version alone: each device has its own build. It and build tools go first, so that nothing is
+# fetched to build a package.
+$(INSTALLED): pyproject.toml constraints.txt requirements/build.txt requirements/all.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Polyclinic needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) -c constraints.txt torch
+	$(PIP) --no-deps --require-hashes -r requirements/build.txt
+	$(PIP) --no-deps --no-build-isolation --require-hashes -r requirements/all.txt
+	$(PIP) --no-build-isolation -e '.[dev]'
 	touch $@
+
+lock: install ## requirements/ from constraints.txt: every pin but torch with the hashes of its files
+	grep -iE '^(editables|hatchling|packaging|pathspec|pluggy|setuptools|trove-classifiers)==' constraints.txt | $(LOCK) - -o requirements/build.txt
+	grep -v '^torch==' constraints.txt | $(LOCK) - -o requirements/all.txt
 
 demo: install ## a five-site synthetic study with its report, in a few minutes
 	$(BIN)/polyclinic run studies/demo.toml --fresh
@@ -53,4 +62,4 @@ method-costs: install ## what each method costs beside FedAvg, measured anew int
 bench: install ## every speed ratio of docs/benchmarks.md, measured anew
 	$(BIN)/python -m bench
 
-.PHONY: help install demo test test-all nginx federation check format docs bench
+.PHONY: help install lock demo test test-all nginx federation check format docs bench

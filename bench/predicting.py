@@ -48,10 +48,11 @@ def measured(model: Path, folder: Path, count: int) -> tuple[float, float]:
         noise[60:180, 80:170] += 50
         Image.fromarray(noise).save(images / f"{number:04d}.png")
     words = ["predict", model, images, "--to", folder / f"out-{count}", "--threads", "1"]
+    # Not ru_maxrss, which begins with the memory of the process that started this one.
     code = (
-        "import resource, sys; from polyclinic.cli import app; "
+        "import sys; from pathlib import Path; from polyclinic.cli import app; "
         "app(sys.argv[1:], standalone_mode=False); "
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+        "print(int(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0]) / 1024)"
     )
     started = time.perf_counter()
     command = [sys.executable, "-c", code, *map(str, words)]

@@ -18,7 +18,7 @@ from polyclinic.predict.labelled import labelled_site
 
 WORST = 0.1
 Array = NDArray[np.generic]
-Found = list[tuple[float, dict[str, float]]]  # Dice, and the measures of doubt
+Found = list[tuple[float, dict[str, float], bool]]  # Dice, measures of doubt, has it a reason?
 
 
 def main(models: Path, data: Path, cross: bool) -> None:
@@ -40,7 +40,8 @@ def main(models: Path, data: Path, cross: bool) -> None:
                         [_dice(seen.classes, case.mask, c) for c in model.task.regions.values()]
                     )
                 )
-                found.append((dice, {"doubt": seen.note.doubt, **seen.note.measures}))
+                measures = {"doubt": seen.note.doubt, **seen.note.measures}
+                found.append((dice, measures, bool(seen.note.reasons)))
             _tell(file.stem, folder.name, found)
             pooled += found
     _tell("all", "all", pooled)
@@ -53,14 +54,12 @@ def _dice(predicted: Array, true: Array, classes: tuple[int, ...]) -> float:
 
 
 def _tell(model: str, site: str, found: Found) -> None:
-    dice = np.array([each for each, _ in found])
+    dice = np.array([each for each, _, _ in found])
     limit = np.quantile(dice, WORST)
     bad = dice <= limit
-    aucs = {
-        name: auc(np.array([measures[name] for _, measures in found]), bad) for name in found[0][1]
-    }
+    aucs = {name: auc(np.array([each[name] for _, each, _ in found]), bad) for name in found[0][1]}
     rest = "  ".join(f"{name} {value:.2f}" for name, value in aucs.items() if name != "doubt")
-    flagged = np.array([measures["doubt"] > 1 for _, measures in found])
+    flagged = np.array([noted for _, _, noted in found])
     print(
         f"{model:<14}{site:<14}{len(dice):>6}{100 * dice.mean():>7.1f}{100 * limit:>11.1f}"
         f"{aucs['doubt']:>6.2f}  {rest}  "

@@ -2,27 +2,31 @@
 
 Arrays go and come as they are; PNG files are decoded and encoded, which counts as serving. Eight
 arrays are one request, eight PNG files are eight requests at once.
+
+What counts is the time that the processor works, for the server all of its process: how busy the
+machine is with other things changes waiting times, but hardly that. They stand in the note.
 """
 
 import io
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from bench import Ratio, interleaved
+from bench import Ratio
 from polyclinic.data.synthetic import draw_site, federation
-from polyclinic.predict import load
+from polyclinic.predict import Model, load
 
 SIDE, BATCHES, REPEATS = 256, (1, 8), 15
 MOST = 1 / 1.1  # an overhead of 10 %
@@ -33,31 +37,52 @@ def run() -> list[Ratio]:
         file = Path(folder, "model.polyclinic")
         images = make_package(file)
         model = load(file, threads=1)
-        with served(file) as port, ThreadPoolExecutor(max(BATCHES)) as clients:
-            ratios = []
-            for count in BATCHES:
-                batch = images[:count]
-                tensor = batch.astype(np.float32)
-                given = {"image": tensor, "eight_bit": np.array(True)}
-                links = [HTTPConnection("127.0.0.1", port) for _ in range(count)]
-                array, pngs = as_npy(batch), [as_png(image[0]) for image in batch]
-                seconds = interleaved(
-                    {
-                        "bare": partial(model._session.run, ["classes"], given),
-                        "arrays": partial(asked, links[0], "array", array),
-                        "png": lambda links=links, pngs=pngs: [
-                            *clients.map(lambda link, png: asked(link, "mask", png), links, pngs)
-                        ],
-                    },
-                    REPEATS,
-                )
-                note = f"bare {1000 * seconds['bare']:.0f} ms"
-                for way in ("arrays", "png"):
-                    name = f"serving {count} × {SIDE}² as {way} against bare onnxruntime"
-                    over = seconds[way] / seconds["bare"] - 1
-                    told = f"{100 * over:+.1f} % time; {note}"
-                    ratios.append(Ratio(name, seconds[way], seconds["bare"], MOST, told))
+        with served(file) as (port, server):
+            return [
+                ratio
+                for count in BATCHES
+                for ratio in compared(model, images[:count], port, server)
+            ]
+
+
+def compared(model: Model, batch: Any, port: int, server: Callable[[], float]) -> list[Ratio]:
+    """The batch by bare onnxruntime, and served as arrays and as PNG files."""
+    count = len(batch)
+    given = {"image": batch.astype(np.float32), "eight_bit": np.array(True)}
+    links = [HTTPConnection("127.0.0.1", port) for _ in range(count)]
+    array, pngs = as_npy(batch), [as_png(image[0]) for image in batch]
+    with ThreadPoolExecutor(count) as clients:
+        worked, waited = taking_turns(
+            {
+                "bare": (lambda: model._session.run(["classes"], given), process_time),
+                "arrays": (lambda: asked(links[0], "array", array), server),
+                "png": (lambda: [*clients.map(asked, links, ["mask"] * count, pngs)], server),
+            }
+        )
+    ratios = []
+    for way in ("arrays", "png"):
+        name = f"serving {count} × {SIDE}² as {way} against bare onnxruntime"
+        over, longer = (100 * (each[way] / each["bare"] - 1) for each in (worked, waited))
+        bare, slow = 1000 * worked["bare"], 1000 * waited["bare"]
+        told = f"{over:+.1f} % work, {longer:+.1f} % waiting; bare {bare:.0f} and {slow:.0f} ms"
+        ratios.append(Ratio(name, worked[way], worked["bare"], MOST, told))
     return ratios
+
+
+def taking_turns(
+    sides: dict[str, tuple[Callable[[], Any], Callable[[], float]]],
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Median seconds that each side works, by a clock of its own, and that it is waited for."""
+    worked: dict[str, list[float]] = {name: [] for name in sides}
+    waited: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(REPEATS + 2):
+        for name, (work, clock) in sides.items():
+            before, started = clock(), perf_counter()
+            work()
+            if turn > 1:  # the first two warm up
+                waited[name].append(perf_counter() - started)
+                worked[name].append(clock() - before)
+    return tuple({n: median(each) for n, each in of.items()} for of in (worked, waited))
 
 
 def make_package(file: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -80,8 +105,8 @@ def make_package(file: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 @contextmanager
-def served(file: Path) -> Iterator[int]:
-    """The port of `polyclinic serve` as a process of its own, with one thread."""
+def served(file: Path) -> Iterator[tuple[int, Callable[[], float]]]:
+    """The port of `polyclinic serve` with one thread, in a process of its own, and its clock."""
     words = ["serve", str(file), "--port", "0", "--threads", "1"]
     command = [sys.executable, "-m", "polyclinic", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -89,10 +114,16 @@ def served(file: Path) -> Iterator[int]:
         try:
             found = re.search(r":(\d+) ", process.stderr.readline())
             assert found is not None, "the server did not start"
-            yield int(found[1])
+            yield int(found[1]), lambda: worked_by(process.pid)
         finally:
             process.terminate()
             process.stderr.read()
+
+
+def worked_by(process: int) -> float:
+    """The seconds that all threads of a process have worked (Linux)."""
+    files = Path(f"/proc/{process}/task").glob("*/schedstat")
+    return sum(int(file.read_text().split()[0]) for file in files) / 1e9
 
 
 def asked(link: HTTPConnection, form: str, content: bytes) -> bytes:
@@ -100,6 +131,7 @@ def asked(link: HTTPConnection, form: str, content: bytes) -> bytes:
     link.request("POST", f"/predict?as={form}", content)
     answer = link.getresponse()
     found = answer.read()
+    link.close()  # or the server would, where its turn is long in coming
     assert answer.status == 200, found
     return found
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import torch
 import typer
+from licences import licences
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from settings_tables import code, section, settings, summary, table
@@ -52,7 +53,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def pages() -> dict[str, str]:
     """The generated pages by name."""
-    makers = (configuration, commands, methods, choices)
+    makers = (configuration, commands, methods, choices, licences)
     return {make.__name__: "\n".join(make()) for make in makers}
 
 
@@ -174,8 +175,8 @@ def _sharing(kind: type[Method]) -> Iterator[str]:
         yield f"- Shared, and also kept at the site for its next visit: {kept:,} parameters."
     if made := method.server_made(net):
         yield f"- Made by the server for each site: {count(made):,} parameters."
-    if method.weighting:
-        yield f"- Sites are always weighted by `{method.weighting}`."
+    if method.paper_weighting not in ("", "samples"):
+        yield f'- Its authors weight sites by `{method.paper_weighting}` (`weighting = "paper"`).'
     stages = {"before the rounds": method.before(), "each round": method.each_round(),
               "after the last": (method.finalizing(), *method.after())}  # fmt: skip
     told = (f"{when} {', '.join(map(_stage, each))}" for when, each in stages.items() if each)

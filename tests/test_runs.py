@@ -140,7 +140,7 @@ def test_scores_come_back_exactly_whatever_the_names(tmp_path_factory, batches):
     run = RunFolder(tmp_path_factory.mktemp("run"))
     for batch in batches:
         run.append(scores=batch)
-    assert run.scores() == [row for batch in batches for row in batch]
+    assert run.scores(model=None) == [row for batch in batches for row in batch]
 
 
 def test_scores_are_chosen_by_split(folder):
@@ -153,8 +153,8 @@ def test_the_score_file_begins_with_its_header_once(folder):
     folder.append(scores=[score()])
     folder.append(scores=[score()])
     lines = (folder.path / "scores.csv").read_text().splitlines()
-    assert lines[0] == "round,split,site,case,region,metric,value,patient"
-    assert lines[1:] == ["1,val,alpha,a,faz,dice,0.5,0"] * 2
+    assert lines[0] == "round,split,site,case,region,metric,value,patient,model"
+    assert lines[1:] == ["1,val,alpha,a,faz,dice,0.5,0,shared"] * 2
 
 
 @pytest.mark.parametrize("torn", [0, 1, 5, 20])

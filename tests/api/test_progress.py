@@ -121,3 +121,14 @@ def test_a_notebook_shows_a_line_for_each_run_in_place(tmp_path):
 
 def test_outside_a_notebook_there_is_no_cell_to_write_under():
     assert progress._notebook() is None
+
+
+def test_a_row_that_was_added_is_told_before_anything_runs(tmp_path, monkeypatch):
+    file = tmp_path / "study.toml"
+    file.write_text(
+        'task = "octa"\nmethod = ["fedavg", "feddyn"]\n[federation]\nweighting = "paper"\n'
+    )
+    out = io.StringIO()
+    monkeypatch.setattr(progress, "CONSOLE", plain_console(file=out, width=300))
+    with progress.watching(load_study(file, [], BUILT_IN), tmp_path):
+        assert out.getvalue().startswith("FedAvg, uniform stands beside FedAvg because sites count")

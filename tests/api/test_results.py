@@ -37,7 +37,16 @@ def test_a_run_gives_what_its_folders_hold(results):
 def test_scores_are_a_frame_where_pandas_is_installed(results, monkeypatch):
     frame = results.scores()
     assert isinstance(frame, pandas.DataFrame)
-    assert list(frame.columns) == ["method", "seed", "site", "case", "region", "metric", "value"]
+    assert list(frame.columns) == [
+        "method",
+        "seed",
+        "site",
+        "case",
+        "region",
+        "metric",
+        "value",
+        "model",
+    ]
     assert len(frame) == len(results.rows())
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert results.scores() == results.rows()

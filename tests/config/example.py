@@ -95,10 +95,10 @@ def load(folder: Path, text: str, *overrides: str, tables: Tables = TABLES) -> S
     return load_study(file, overrides, tables)
 
 
-def mistakes(folder: Path, text: str, *overrides: str) -> dict[str, str]:
+def mistakes(folder: Path, text: str, *overrides: str, tables: Tables = TABLES) -> dict[str, str]:
     """Key → the whole line that tells the mistake."""
     try:
-        load(folder, text, *overrides)
+        load(folder, text, *overrides, tables=tables)
     except ConfigError as error:
         lines = str(error).splitlines()[1:]
         return dict(zip((mistake.key for mistake in error.mistakes), lines, strict=True))

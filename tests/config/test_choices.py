@@ -65,7 +65,11 @@ def test_a_network_without_a_name_is_the_usual_one(tmp_path):
         ("mu = -1", "mu", "= -1: must be at least 0"),
         ('mu = "a"', "mu", "must be a number"),
         ("muh = 1", "muh", "no such setting; did you mean mu?"),
-        ("tilte = 1", "tilte", "did you mean title? Allowed: name, title, labels, weak, then, mu"),
+        (
+            "tilte = 1",
+            "tilte",
+            "did you mean title? Allowed: name, title, labels, weak, weighting, then",
+        ),
         ("rounds = 1", "rounds", "did you mean federation.rounds?"),
         ("title = 1", "title", "must be text"),
         ('title = ""', "title", "must have a letter or a digit"),

@@ -50,6 +50,7 @@ def test_a_wrong_value_is_told_in_plain_words(tmp_path, section, key, value, tol
         ('training.schedule = "cosine"\ntraining.power = 0.9', 'it needs schedule = "poly"'),
         ('training.schedule = "constant"\ntraining.power = 0.9', 'it needs schedule = "poly"'),
         ('data.source = "sites"\ndata.size = 1.0', 'it needs source = "synthetic"'),
+        ('data.source = "sites"\ndata.federation = "agreeing"', 'it needs source = "synthetic"'),
     ],
 )
 def test_a_setting_without_effect_is_refused(tmp_path, setting, needs):

@@ -5,6 +5,7 @@ from scipy import ndimage
 
 from polyclinic.config import AugmentationSettings
 from polyclinic.data.augment import augmented, draw_moves, moved_by_torch
+from polyclinic.data.augment_kernels import move
 from polyclinic.data.batches import batches
 from polyclinic.data.intensity import altered, draw_looks, ranges_of
 from tests.data.augmenting import SIDE, cases, everything, moves
@@ -44,6 +45,18 @@ def test_the_compiled_way_gives_what_torch_gives(settings, channels):
 
     assert torch.allclose(fast.images, slow.images, atol=2e-3)
     assert fast.labels.equal(slow.labels)
+
+
+def test_moves_and_looks_are_one_compiled_function():
+    data = cases(count=2)
+    plain, _ = looking(data, AugmentationSettings(**OFF))
+    batch = augmented(data, everything(data), moves(2), 0.0)
+    compiled = list(move.signatures)
+    changed, _ = looking(data, ALL)
+
+    assert move.signatures == compiled
+    assert torch.allclose(batch.images, plain, atol=1e-5)
+    assert not torch.allclose(changed, plain, atol=1e-2)
 
 
 @pytest.mark.parametrize("settings", EACH)

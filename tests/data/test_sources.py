@@ -2,6 +2,7 @@ import pytest
 
 from polyclinic.config import DataSettings, SiteSettings
 from polyclinic.data.errors import DataError
+from polyclinic.data.load import load_federation
 from polyclinic.data.sources import listed_sites, sources_of
 from polyclinic.data.tasks import TASKS
 from tests.data.folders import write_site
@@ -54,6 +55,16 @@ def test_a_site_from_elsewhere_takes_the_place_of_one_with_its_name(source, tmp_
 
 def test_without_a_source_only_the_named_take_part(tmp_path):
     assert names("none", SiteSettings(name="delta", folder=tmp_path)) == ["delta"]
+
+
+def test_a_study_chooses_which_synthetic_federation_it_means():
+    usual, few = (
+        load_federation(FUNDUS.with_resolution(16), DataSettings(federation=form))
+        for form in ("disagreeing", "agreeing")
+    )
+    assert [site.name for site in usual] == [site.name for site in few]
+    assert [len(site.train) for site in usual] == [16, 20, 44, 44, 20]
+    assert [len(site.train) for site in few] == [4] * 5
 
 
 def test_synthetic_sites_join_a_named_one():

@@ -177,6 +177,36 @@ def test_some_sites_would_outline_the_same_picture_differently(task):
     assert any(disagree(*pair) for pair in combinations(federation(task), 2))
 
 
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_agreeing_sites_outline_one_and_the_same_picture_alike(task):
+    sites = federation(task, "agreeing")
+    styles = [replace(sites[0], annotation=site.annotation) for site in sites]
+    drawn = [draw_cases(task, style, resolution=32, seed=0, size=0.2) for style in styles]
+    for other in drawn[1:]:
+        np.testing.assert_array_equal(drawn[0].masks, other.masks)
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_agreeing_sites_have_few_pictures_to_learn_from_and_no_fewer_to_be_judged_by(task):
+    assert [site.name for site in federation(task, "agreeing")] == [
+        site.name for site in federation(task)
+    ]
+    for site in federation(task, "agreeing"):
+        train, val, test = (count * site.slices for count in site.patients)
+        assert 4 <= train <= 5 < test
+        assert val >= 4
+
+
+def test_pictures_of_an_agreeing_site_vary_more_than_the_same_pictures_otherwise():
+    for site, agreeing in zip(federation("octa"), federation("octa", "agreeing"), strict=True):
+        same = replace(site, patients=agreeing.patients)
+        usual, varied = (
+            draw_cases("octa", each, resolution=32, seed=0).images.mean((1, 2, 3)).std()
+            for each in (same, agreeing)
+        )
+        assert varied > 1.3 * usual
+
+
 def test_all_mistakes_are_told_at_once_with_what_is_allowed():
     with pytest.raises(ValueError, match="4 mistakes") as caught:
         draw_site("fundus", "ambre", resolution=8, seed=-1, size=0)

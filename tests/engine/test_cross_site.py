@@ -48,7 +48,10 @@ def test_the_weights_are_the_same_without_it(federation, done):
     assert not (plain.folder.path / "cross_site.csv").exists()
 
 
-def test_across_hospitals_it_is_refused_with_the_way_to_go(federation):
-    study = federation(sites=2).study("fedavg", "evaluation.cross_site=true")
-    with pytest.raises(RunError, match="each one hands out its own model"):
+def test_across_hospitals_sites_that_share_all_models_have_none_to_compare(federation):
+    study = federation(sites=2).study("fedsm", "evaluation.cross_site=true")
+    with pytest.raises(RunError, match="FedSM a site predicts with the models of all sites"):
         refuse_impossible(study)
+    refuse_impossible(
+        federation(sites=2).study("fedsm", "evaluation.cross_site=true", "method.uses=personal")
+    )

@@ -9,15 +9,21 @@ import torch
 from PIL import Image
 from safetensors.numpy import load as load_weights
 
+from polyclinic.api.running import do_runs
+from polyclinic.catalog import BUILT_IN
+from polyclinic.config import load_study
 from polyclinic.data.cases import with_masks
 from polyclinic.engine.run import assignment_of
 from polyclinic.engine.site_runner import Scoring, SiteRunner
-from polyclinic.engine.states import SiteState
+from polyclinic.engine.states import read_state
 from polyclinic.exporting.choosing import origins
 from polyclinic.exporting.packaging import packaged
 from polyclinic.exporting.trained import cases_of
 from polyclinic.methods import METHODS
+from polyclinic.networks import NETWORKS
 from polyclinic.predict import load
+from polyclinic.predict.folder import Options, predict_all
+from polyclinic.predict.inputs import inputs_in
 from polyclinic.runs import RunError
 from tests.federations import NEEDS
 from tests.small_unet import TABLES
@@ -31,14 +37,14 @@ LEARNING = (
 )
 
 
-def as_in_the_run(done, data):
+def as_in_the_run(run, data):
     """The classes that the run predicted for a site's test cases when it was scored."""
-    run, name = done.run, data.name
+    name = data.name
     runner = SiteRunner(assignment_of(run, run.folder.about().sites), torch.device("cpu"))
     info = next(each for each in runner.assignment.sites if each.name == name)
-    state = SiteState(done.site(name), done.memory(name))
+    state, _ = read_state(run.folder.weights_path(name))
     scored = runner.score(info, data, Scoring(2, "test", ("dice",)), None, state)
-    written = [row for row in done.folder.scores("test") if row[2] == name and row[5] == "dice"]
+    written = [row for row in run.folder.scores("test") if row[2] == name and row[5] == "dice"]
     assert {row.case: row.value for row in written} == {row.case: row.value for row in scored.rows}
     return scored.cases, scored.predicted
 
@@ -61,7 +67,7 @@ def test_masks_are_those_that_the_run_scored(trained, package, tmp_path):
     model = load(tmp_path / "fjord.polyclinic", threads=1)
     (origin,) = origins([trained.folder.path], TABLES, sites=["fjord"])
     data = next(site for site in cases_of(origin) if site.name == "fjord")
-    cases, expected = as_in_the_run(trained, data)
+    cases, expected = as_in_the_run(trained.run, data)
     for image, mask in zip(with_masks(cases).images.numpy(), expected, strict=True):
         Image.fromarray(image[0]).save(tmp_path / "image.png")
         assert (model.predict(tmp_path / "image.png") == mask).all()
@@ -82,7 +88,7 @@ def test_a_package_tells_where_it_comes_from(trained, package):
     assert scores["fjord", "dice"].low <= np.mean(values) <= scores["fjord", "dice"].high
     assert facts.quality.split == "val"
     assert np.isclose(sum(facts.quality.histogram), 1)
-    assert set(facts.quality.limits) == {"size", "image", "flips"}
+    assert set(facts.quality.limits) == {"size", "image", "flips", "unsure"}
 
 
 def test_no_folder_of_this_machine_and_no_case_is_in_a_package(trained, package):
@@ -113,12 +119,19 @@ def test_an_ensemble_averages_its_members(trained, tmp_path):
     packaged(found).write(tmp_path / "both.polyclinic")
     model = load(tmp_path / "both.polyclinic", threads=1)
     assert [member.site for member in model.facts.members] == ["fjord", "grove"]
-    assert model.facts.scores == ()
-    assert "no test scores" in model.card
+    assert "The whole ensemble was scored at each site" in model.card
+    data = {site.name: site for site in cases_of(found[0])}
+    (told,) = [s for s in model.facts.scores if (s.site, s.metric) == ("grove", "dice")]
+    values = []
+    for image, mask in zip(data["grove"].test.images, data["grove"].test.masks, strict=True):
+        predicted, true = model.classes(image.numpy()) == 1, mask.numpy() == 1
+        values.append(2 * (predicted & true).sum() / max(1, predicted.sum() + true.sum()))
+    assert told.cases == len(values)
+    assert told.mean == pytest.approx(np.mean(values))
     assert "members" in model.facts.quality.limits
     image = np.random.default_rng(0).integers(0, 256, (1, 40, 30)).astype(np.uint8)
     note = model.look(image).note
-    assert set(note.measures) == {"size", "image", "flips", "members"}
+    assert set(note.measures) == {"size", "image", "flips", "members", "unsure"}
 
 
 @pytest.mark.slow
@@ -138,9 +151,47 @@ def test_every_methods_model_predicts_as_in_its_run(federation, method, tmp_path
     packaged([origin]).write(tmp_path / "m.polyclinic")
     model = load(tmp_path / "m.polyclinic", threads=1)
     data = next(site for site in cases_of(origin) if site.name == "grove")
-    cases, expected = as_in_the_run(done, data)
+    cases, expected = as_in_the_run(done.run, data)
     for image, mask in zip(cases.images.numpy(), expected, strict=True):
         assert (model.classes(image) == mask).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", sorted(NETWORKS))
+def test_every_networks_model_predicts_as_in_its_run(federation, network, tmp_path):
+    learning = (*LEARNING, f"network.name={network}", "training.iterations=10")
+    done = federation(sites=2).run("fedavg", *learning)
+    (origin,) = origins([done.folder.path], TABLES, server=True)
+    packaged([origin]).write(tmp_path / "m.polyclinic")
+    model = load(tmp_path / "m.polyclinic", threads=1)
+    assert model.facts.scores, "all sites use the server's model"
+    took_part = {site.name for site in done.folder.about().sites}
+    for data in (site for site in cases_of(origin) if site.name in took_part):
+        cases, expected = as_in_the_run(done.run, data)
+        for image, mask in zip(cases.images.numpy(), expected, strict=True):
+            assert (model.classes(image) == mask).all()
+
+
+@pytest.mark.slow
+def test_real_files_get_the_masks_that_the_run_of_a_whole_unet_scored(real, tmp_path):
+    file = tmp_path / "real.toml"
+    file.write_text('task = { name = "octa", resolution = 256 }\nmethod = "fedavg"\n')
+    changes = [f"data.source={real / 'faz'}", 'data.only=["rose"]', "federation.rounds=1"]
+    changes += ["training.iterations=20", "evaluation.every=0", "evaluation.choose=last"]
+    study = load_study(file, [*changes, "seeds=[0]", "evaluation.pictures=false"], BUILT_IN)
+    assert (study.network.name, study.network.settings["width"]) == ("unet", 16)
+    done = do_runs(study, tmp_path / "runs", resume=False, fresh=False)
+    (origin,) = origins(done, BUILT_IN, sites=["rose"])
+    packaged([origin]).write(tmp_path / "rose.polyclinic")
+    (data,) = cases_of(origin)
+    cases, expected = as_in_the_run(origin.run, data)
+    found, _ = inputs_in([real / "faz" / "rose" / "test" / "images"])
+    predict_all(load(tmp_path / "rose.polyclinic"), found, tmp_path / "out", Options())
+    for name, mask in zip(cases.names, expected, strict=True):
+        written = tmp_path / "out" / "masks" / f"{name.removeprefix('test-')}.png"
+        assert (np.asarray(Image.open(written)) == mask).all()
+    assert len(expected) == 9
+    assert expected.any()
 
 
 @pytest.mark.slow
@@ -150,6 +201,6 @@ def test_tiles_are_in_the_graph(federation, tmp_path):
     packaged([origin]).write(tmp_path / "m.polyclinic")
     model = load(tmp_path / "m.polyclinic", threads=1)
     data = next(site for site in cases_of(origin) if site.name == "fjord")
-    cases, expected = as_in_the_run(done, data)
+    cases, expected = as_in_the_run(done.run, data)
     for image, mask in zip(cases.images.numpy(), expected, strict=True):
         assert (model.classes(image) == mask).all()

@@ -16,20 +16,22 @@ def a_server(weighting="samples"):
 
 
 @pytest.mark.parametrize(
-    ("weighting", "own", "row"),
-    [
-        ("samples", None, [0.75, 0.25]),
-        ("steps", None, [0.2, 0.8]),
-        ("uniform", None, [0.5, 0.5]),
-        ("samples", "uniform", [0.5, 0.5]),  # a method's own rule comes first
-    ],
+    ("weighting", "row"),
+    [("samples", [0.75, 0.25]), ("steps", [0.2, 0.8]), ("uniform", [0.5, 0.5])],
 )
-def test_a_row_gives_each_reply_its_share(weighting, own, row):
+def test_a_row_gives_each_reply_its_share(weighting, row):
     replies = {
         "north": Message(numbers={"images": 6.0, "steps": 1.0}),
         "south": Message(numbers={"images": 2.0, "steps": 4.0}),
     }
-    assert a_server(weighting).row(replies, own) == pytest.approx(row)
+    assert a_server(weighting).row(replies) == pytest.approx(row)
+    assert a_server(weighting).present(replies) == 1
+
+
+def test_an_absent_site_leaves_its_share_of_the_whole_open():
+    there = {"south": Message(numbers={"images": 2.0, "steps": 4.0})}
+    assert a_server("samples").present(there) == 0.25
+    assert a_server("uniform").present(there) == a_server("steps").present(there) == 0.5
 
 
 def test_shares_are_those_of_the_sites_that_answered():

@@ -48,6 +48,18 @@ def test_the_entropy_is_that_of_each_class_on_its_own_weighted_by_the_guide():
     torch.testing.assert_close(guided_entropy(MAPS[0], label, guide), expected)
 
 
+def test_with_the_mean_over_the_guide_its_scale_and_what_agrees_are_no_matter():
+    probabilities = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(1)).softmax(1)
+    label = torch.zeros(2, 4, 4, dtype=torch.uint8)
+    guide = torch.zeros(2, 3, 4, 4)
+    guide[0, :, :2] = 0.25
+    found = guided_entropy(probabilities, label, guide, "guide")
+    torch.testing.assert_close(found, guided_entropy(probabilities, label, 0.1 * guide, "guide"))
+    disputed = guided_entropy(probabilities[:1, :, :2], label[:1, :2], torch.ones(1, 3, 2, 4))
+    torch.testing.assert_close(found, disputed)
+    assert guided_entropy(probabilities, label, 0 * guide, "guide") == 0
+
+
 def test_unlabelled_pixels_count_nothing():
     label = torch.full((2, 5, 5), 255, dtype=torch.uint8)
     guide = torch.ones(2, 3, 5, 5)

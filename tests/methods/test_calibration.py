@@ -127,6 +127,8 @@ def test_the_weight_the_formula_and_the_scale_matter(federation, method):
             {},
             {"weight": 0.0},
             {"weight": 5.0},
+            {"loss": '"dice"'},
+            {"mean": '"guide"'},
             {"inconsistency": '"deviation"'},
             {"relative": False},
         )
@@ -135,6 +137,31 @@ def test_the_weight_the_formula_and_the_scale_matter(federation, method):
     models = [done.tensors(name) for done in results]
     for place, one in enumerate(models):
         assert not any(equal(one, other) for other in models[place + 1 :])
+
+
+def test_a_weight_counts_once_the_mean_is_over_the_disagreement(federation):
+    """Over all pixels the guided loss is a small share of the whole, and a weight of 1 is lost."""
+    moved = {}
+    small = federation()
+    site = small.data(small.study("fedbn"))[0].name
+    start = small.run("fedbn", LAST, then=igc(weight=0.0)).tensors(site)
+    for mean in ("pixels", "guide"):
+        for weight in (1.0, 100.0):
+            done = small.run("fedbn", LAST, then=igc(weight=weight, mean=f'"{mean}"'))
+            apart = [(done.tensors(site)[n] - t).norm() for n, t in start.items()]
+            moved[mean, weight] = float(torch.stack(apart).norm())
+    assert moved["guide", 1.0] > 2 * moved["pixels", 1.0]
+    assert moved["pixels", 100.0] > 2 * moved["pixels", 1.0]
+
+
+def test_dice_alone_is_the_loss_of_the_labels_where_the_calibration_says_so(federation):
+    small = federation()
+    site = small.data(small.study("fedbn"))[0].name
+    own = small.run("fedbn", LAST, then=igc(weight=0.0, loss='"dice"')).tensors(site)
+    studys = small.run("fedbn", LAST, then=igc(weight=0.0)).tensors(site)
+    both = small.run("fedbn", LAST, then=igc(weight=0.0, loss='"ce+dice"')).tensors(site)
+    assert not equal(own, studys)
+    assert equal(both, studys)  # masks are full, so that is what `auto` is
 
 
 class Exchange:
@@ -273,8 +300,8 @@ def test_equal_models_that_were_lent_disagree_nowhere_too(federation):
     method, site, batch = a_site(federation, "fedbn", kinds=("mask",))
     models = [site.twin({}), site.twin(dict(site.weights))]
     site.net.eval()
-    guided = IGC(weight=5.0).loss(method, models, site, batch)
-    assert torch.equal(guided, IGC(weight=0.0).loss(method, models, site, batch))
+    guided = IGC(weight=5.0).guided(method, models, site, batch)
+    assert torch.equal(guided, IGC(weight=0.0).guided(method, models, site, batch))
 
 
 @pytest.mark.parametrize("formula", ["distance", "deviation"])
@@ -286,16 +313,16 @@ def test_under_mixed_precision_judges_and_their_entropy_are_those_of_full_precis
     igc = IGC(inconsistency=formula, relative=False)
     seen = []
 
-    def look(probabilities, label, guide):
+    def look(probabilities, label, guide, mean):
         seen.append((probabilities.detach(), guide))
-        return guided_entropy(probabilities, label, guide)
+        return guided_entropy(probabilities, label, guide, mean)
 
     monkeypatch.setattr("polyclinic.methods.calibration.guided_entropy", look)
     site.net.eval()
     models = [site.twin({}), site.twin(shifted)]
-    igc.loss(method, models, site, batch)
+    igc.guided(method, models, site, batch)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        igc.loss(method, models, site, batch)
+        igc.guided(method, models, site, batch)
         logits = site.net(batch.images)
     (_, exact), (probabilities, mixed) = seen
     assert logits.dtype == torch.bfloat16  # what is trained stays mixed
@@ -332,13 +359,13 @@ def test_the_models_at_rest_have_no_gradient_and_keep_their_statistics(federatio
     models = [site.twin({}), site.twin(shifted)]
     before = [{n: t.clone() for n, t in each.state_dict().items()} for each in models]
     site.net.train()
-    loss = IGC().loss(method, models, site, batch)
+    loss = IGC().guided(method, models, site, batch)
     loss.backward()
     assert all(p.grad is None for each in models for p in each.parameters())
     assert all(
         equal(dict(each.state_dict()), kept) for each, kept in zip(models, before, strict=True)
     )
-    plain = IGC(weight=0.0).loss(method, models, site, batch)
+    plain = IGC(weight=0.0).guided(method, models, site, batch)
     assert loss > plain
 
 

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.functional import cosine_similarity
 
 from polyclinic.data.random_views import Views
+from polyclinic.evaluation.diagnostics import warnings_about
 from polyclinic.methods.enhancement import (
     COLLAPSED,
     SPREADS,
@@ -16,6 +17,9 @@ from polyclinic.methods.enhancement import (
     follow,
     projector,
     spread,
+)
+from polyclinic.methods.enhancement import (
+    enhanced as noted,
 )
 from polyclinic.networks.parts import everything, part, statistics
 from tests.federations import a_site
@@ -152,3 +156,34 @@ def test_a_single_image_has_nothing_to_be_told_apart_from(federation, caplog, ba
     untouched = torch.equal(site.weights.flat, before.flat)
     assert untouched == (not spreads) == (batch == 1)
     assert ("there is one alone" in caplog.text) == (batch == 1)
+
+
+@pytest.mark.parametrize(
+    ("how", "least", "most"),
+    [
+        ({"share": 5.0}, 0.02, 0.1),  # ten steps: what the paper's form at our budgets does
+        ({"share": 5.0, "decay": 0.8}, 0.4, 1.0),
+        ({"share": 30.0}, 0.2, 0.6),  # sixty steps: a longer visit
+    ],
+)
+def test_in_longer_visits_or_with_less_decay_the_target_follows(federation, how, least, most):
+    site, *_ = enhanced(federation, **how)
+    notes = noted(site)
+    assert least < notes["target followed"] < most
+    assert notes["enhancement moved"] > 0.01
+    told = " ".join(warnings_about("here", notes))
+    assert ("the target followed the encoder" in told) == (notes["target followed"] < 0.2)
+
+
+def test_a_kept_target_goes_on_where_it_was_and_a_new_one_is_the_encoder(federation):
+    site, *_ = enhanced(federation, target="kept", decay=0.5)
+    first = {name: t.clone() for name, t in site.memory.items() if name.startswith("target/")}
+    assert first
+    assert "target behind" not in noted(site)
+    site.load({name: tensor + 0.1 for name, tensor in site.take(part(site.net, "encoder")).items()})
+    enhance(site, Enhancement(target="kept", decay=1.0), Views())  # it never moves
+    assert all(torch.equal(site.memory[name], tensor) for name, tensor in first.items())
+    assert noted(site)["target behind"] > 0.01
+    assert "target followed" not in noted(site)
+    fresh, *_ = enhanced(federation, target="new")
+    assert not any(name.startswith("target/") for name in fresh.memory)

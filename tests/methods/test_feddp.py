@@ -78,7 +78,7 @@ def test_queries_survive_the_average_bit_by_bit(federation):
 
 def test_with_nothing_private_and_no_calibration_it_is_uniform_averaging(federation):
     small = federation(sites=2, rounds=2)
-    done = small.run("feddp", "method.private=none", UNCALIBRATED, LAST)
+    done = small.run("feddp", "method.private=none", UNCALIBRATED, "method.weighting=paper", LAST)
     uniform = ("network.name=pvt_fpn", "federation.weighting=uniform", LAST)
     assert equal(done.tensors("server"), small.run("fedavg", *uniform).tensors("server"))
 

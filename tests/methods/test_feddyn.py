@@ -19,7 +19,7 @@ SGD = (
 
 def test_without_a_pull_it_is_fedavg_with_equal_weights(federation):
     small = federation(rounds=3)
-    feddyn = small.run("feddyn", "method.pull=0.0", LAST)
+    feddyn = small.run("feddyn", "method.pull=0.0", "method.weighting=paper", LAST)
     fedavg = small.run("fedavg", "federation.weighting=uniform", LAST)
     assert equal(feddyn.tensors("server"), fedavg.tensors("server"))
 
@@ -79,13 +79,15 @@ def test_sites_follow_the_published_formula(federation):
             torch.testing.assert_close(site.weights[name], twin.weights[name], rtol=1e-3, atol=1e-5)
 
 
-def test_drift_is_that_of_parameters_and_the_mean_of_the_sites(federation):
-    done = federation(rounds=3).run("feddyn", LAST)
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+def test_drift_is_that_of_parameters_and_the_mean_of_the_sites(federation, weighting):
+    done = federation(rounds=3).run("feddyn", f"federation.weighting={weighting}", LAST)
     server = done.tensors("server")
-    sites = [done.memory(site.name)[DRIFT] for site in done.folder.about().sites]
-    torch.testing.assert_close(
-        server[f"memory/{DRIFT}"], torch.stack(sites).mean(0), rtol=1e-4, atol=1e-6
-    )
+    infos = done.folder.about().sites
+    sites = [done.memory(site.name)[DRIFT] for site in infos]
+    counts = torch.tensor([s.train if weighting == "samples" else 1.0 for s in infos])
+    mean = (torch.stack(sites) * (counts / counts.sum())[:, None]).sum(0)
+    torch.testing.assert_close(server[f"memory/{DRIFT}"], mean, rtol=1e-4, atol=1e-6)
     learned = [n for n in server if n.startswith("weights/") and "running" not in n]
     assert len(sites[0]) == sum(server[name].numel() for name in learned)
 

@@ -28,7 +28,7 @@ def test_shared_weights_that_follow_every_step_to_its_end_are_fedavgs(federation
     """The paper's λ = 1 / rate with one inner step: there is nothing to be held near to."""
     small = federation(rounds=3)
     settings = (f"method.pull={pull}", "method.inner_steps=1", "method.follow=1.0", LAST)
-    pfedme = small.run("pfedme", *settings)
+    pfedme = small.run("pfedme", "method.weighting=paper", *settings)
     fedavg = small.run("fedavg", "federation.weighting=uniform", LAST)
     assert equal(pfedme.tensors("server"), fedavg.tensors("server"))
 

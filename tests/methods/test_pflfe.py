@@ -1,5 +1,4 @@
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pytest
 import torch
@@ -19,9 +18,7 @@ BOTH = pytest.mark.parametrize("method", ["pflfe", "fc-pflfe"])
 
 @dataclass(frozen=True)
 class DecoderPrivate(Method):
-    """Averaging of encoders under private decoders, all sites alike."""
-
-    weighting: ClassVar[str | None] = "uniform"
+    """Averaging of encoders under private decoders."""
 
     def shares(self, net):
         return part(net, "encoder")
@@ -108,14 +105,28 @@ def test_the_projector_lives_on_between_rounds_and_the_target_does_not(federatio
         assert torch.equal(ended[site].flat, begun[site + 2].flat)
         assert not torch.equal(begun[site].flat, ended[site].flat)
         assert not torch.equal(begun[site + 2].flat, ended[site + 2].flat)
-    assert not any(done.memory(site.name) for site in done.folder.about().sites)
+    kept = [name for s in done.folder.about().sites for name in done.memory(s.name)]
+    assert kept
+    assert not any(name.startswith("target/") for name in kept)
 
 
-def test_sites_count_alike_whatever_the_study_says(federation):
-    small = federation()
-    by_images = small.run("pflfe", "federation.weighting=samples", LAST)
-    alike = small.run("pflfe", "federation.weighting=uniform", LAST)
-    assert equal(by_images.tensors("server"), alike.tensors("server"))
+def test_a_target_that_is_kept_differs_from_a_new_one_from_the_second_visit_on(federation):
+    small = federation(sites=2, rounds=1)
+    kept = "method.enhancement.target=kept"
+    one = [small.run("pflfe", *more, LAST).tensors("server") for more in ((), (kept,))]
+    assert equal(*one)
+
+
+def test_its_diagnostics_tell_what_the_enhancement_did(federation):
+    done = federation(rounds=1).run("pflfe", LAST)
+    table = [each for each in done.folder.tables() if each.name == "diagnostics"][-1]
+    told = {"enhancement moved", "target followed", "spread of features"}
+    assert told <= set(table.columns)
+    assert not told & set(diagnostics_of(federation(rounds=1).run("pflfe", NO_ENHANCEMENT, LAST)))
+
+
+def diagnostics_of(done):
+    return [each for each in done.folder.tables() if each.name == "diagnostics"][-1].columns
 
 
 def test_enhancement_the_middle_average_and_every_setting_of_it_matter(federation):
@@ -130,6 +141,8 @@ def test_enhancement_the_middle_average_and_every_setting_of_it_matter(federatio
             ("pflfe", "method.enhancement.share=2.0"),
             ("pflfe", "method.enhancement.rate=1.0"),
             ("pflfe", "method.enhancement.hidden=64"),
+            ("pflfe", "method.enhancement.target=kept", "federation.rounds=2"),
+            ("pflfe", "federation.rounds=2"),
             ("pflfe", "method.enhancement.outputs=16"),
             ("pflfe", "method.views.colour=0.0"),
             ("pflfe", "method.views.smallest=0.9"),

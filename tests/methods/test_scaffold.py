@@ -15,15 +15,13 @@ SGD = (
     "training.learning_rate=0.1",
     "evaluation.choose=last",
 )
-SCAFFOLD = ("evaluation.choose=last",)
+SCAFFOLD = ("federation.weighting=uniform", "evaluation.choose=last")
 PRECISE = {"network.name": "precise_unet"}
 
 
 @dataclass(frozen=True)
 class MessageFree(Method):
     """The form of SCAFFOLD in which sites work out their corrections from what they received."""
-
-    weighting = "uniform"
 
     def receive(self, site):
         names = [name for name, _ in site.net.named_parameters()]
@@ -78,6 +76,21 @@ def test_the_common_control_is_the_mean_of_the_sites_controls(federation):
         torch.testing.assert_close(server[f"memory/{COMMON}/{name}"], mean, atol=1e-12, rtol=0)
 
 
+def test_the_common_control_is_weighted_as_the_weights_are(federation):
+    weighted = ("federation.weighting=samples", "evaluation.choose=last")
+    done = federation(rounds=2, **PRECISE).run("scaffold", *weighted)
+    sites = done.folder.about().sites
+    assert len({site.train for site in sites}) > 1
+    total = sum(site.train for site in sites)
+    server, memories = done.tensors("server"), [done.memory(site.name) for site in sites]
+    names = [name for name in memories[0] if name.startswith(f"{OWN}/")]
+    assert names
+    for name in names:
+        mean = sum(s.train / total * m[name] for s, m in zip(sites, memories, strict=True))
+        common = server[f"memory/{COMMON}/{name.removeprefix(f'{OWN}/')}"]
+        torch.testing.assert_close(common, mean, atol=1e-9, rtol=0)
+
+
 def test_controls_exist_for_parameters_only(federation):
     done = federation().run("scaffold", *SCAFFOLD)
     assert not any("running" in name for name in done.tensors("server") if COMMON in name)
@@ -94,7 +107,7 @@ def test_it_equals_the_form_without_messages(federation, monkeypatch):
     monkeypatch.setitem(METHODS, "messagefree", MessageFree)
     small = federation(rounds=3, **PRECISE, **{"training.schedule": "constant"})
     scaffold = small.run("scaffold", *SCAFFOLD).tensors("server")
-    other = small.run("messagefree", *SGD).tensors("server")
+    other = small.run("messagefree", "federation.weighting=uniform", *SGD).tensors("server")
     for name, tensor in other.items():
         if name.startswith("weights/"):
             torch.testing.assert_close(scaffold[name], tensor, atol=1e-12, rtol=0)

@@ -11,6 +11,7 @@ from polyclinic.data.cases import Batch
 from polyclinic.engine.local import assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.evaluation.diagnostics import warnings_about
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.losses import segmentation_loss, virtual_class_loss
@@ -214,6 +215,7 @@ def test_affinity_that_is_all_shared_leaves_one_model_for_all(federation):
         "method.scale=3",
         pytest.param("method.real_weight=0.5", marks=pytest.mark.slow),
         "method.virtual_weight=0",
+        "method.signed=true",
         "method.paa=false",
         "method.paa_shares=query",
         "method.paa_shares=all",
@@ -250,7 +252,7 @@ def test_parameters_and_traffic_are_those_counted_by_hand(federation):
     assert sent == 1_836_000
     lines = [line for line in done.folder.rounds() if line.stage == "fit"]
     assert [line.down for line in lines] == [4 * sent] * 4
-    assert [line.up for line in lines] == [4 * sent + 16] * 4  # numbers of images and steps
+    assert [line.up for line in lines] == [4 * sent + 24] * 4  # images, steps, classes used
     averaged = small.run(NAME, *settings, LAST)  # with the statistics of what is shared
     lines = [line for line in averaged.folder.rounds() if line.stage == "fit"]
     assert [line.down for line in lines] == [4 * (sent + 3_424)] * 4
@@ -293,3 +295,48 @@ def test_a_loss_of_ones_own_is_weighted_as_a_whole(federation):
     site.net.eval()
     site.loss = lambda logits, labels: logits.square().mean()
     torch.testing.assert_close(method.loss(site, batch), 3 * site.net(batch.images).square().mean())
+
+
+def test_the_control_has_the_same_network_and_start_and_only_no_virtual_loss(federation):
+    with_it, without = (
+        a_runner(federation, f"method.virtual_weight={weight}")[0] for weight in (1, 0)
+    )
+    assert torch.equal(with_it.initial.flat, without.initial.flat)
+    assert with_it.initial.names == without.initial.names
+
+
+def test_signed_embeddings_reach_more_virtual_classes_than_positive_ones():
+    """What a ReLU leaves has one common direction, and most kernels lie on its other side."""
+    maps = torch.rand(2, 16, 32, 32, generator=torch.Generator().manual_seed(0)) + 1
+    used = {}
+    for signed in (False, True):
+        head = VirtualHead(16, classes=3, virtual=12, scale=10.0, seed=0, signed=signed)
+        shares = head.nearest(maps)
+        assert float(shares.sum()) == pytest.approx(1)
+        used[signed] = int((shares >= 0.01).sum())
+        real, _ = head.both(maps)
+        torch.testing.assert_close(real, head(maps))
+    assert used[False] <= 2
+    assert used[True] >= 11
+
+
+def test_used_virtual_classes_are_told_in_every_round_and_warned_of_when_few(federation):
+    done = federation(rounds=2).run(NAME, LAST)
+    told = [
+        line.numbers["virtual classes used"] for line in done.folder.rounds() if line.stage == "fit"
+    ]
+    assert len(told) == 4
+    assert all(1 <= count <= 4 for count in told)  # two classes at two sites
+    (table,) = [t for t in done.folder.tables() if t.name == "diagnostics"][-1:]
+    assert {"virtual classes used", "virtual share used", "kernels fit"} <= set(table.columns)
+    assert any("collapsed" in text for text in warnings_about("here", {"virtual share used": 0.25}))
+    assert not list(warnings_about("here", {"virtual share used": 0.5, "kernels fit": 1.0}))
+
+
+def test_more_kernels_than_channels_are_warned_of(federation, caplog):
+    small = federation(rounds=1)
+    small.run(NAME, "method.virtual_classes=4", LAST, name="too-many")
+    assert "do not fit into 2 channels orthogonally" in caplog.text
+    caplog.clear()
+    small.run(NAME, "method.virtual_classes=4", LAST, "network.width=32", name="enough")
+    assert not caplog.text

@@ -18,7 +18,7 @@ from polyclinic.data.tasks import TASKS
 from polyclinic.evaluation.intervals import bootstrap_interval
 from polyclinic.predict import PackageError, load
 from polyclinic.predict.evaluating import evaluate
-from polyclinic.predict.evaluation_page import write_evaluation
+from polyclinic.report.evaluation import write_evaluation
 from tests.predict.hand_made import disc, hand_made
 
 LEVELS = {"good": 0.5, "bad": 0.05}
@@ -92,10 +92,32 @@ def test_models_are_compared_on_the_same_cases(models, tmp_path):
     )
     assert mean == pytest.approx((second - first).mean())
     assert low <= mean <= high < 0
-    page = write_evaluation(found, tmp_path / "out", ["Good", "<Bad>"]).read_text()
-    assert "Difference from good" in page
-    assert "&lt;Bad&gt;" in page
-    assert "data:image/jpeg;base64," in page
+    page = write_evaluation(found, tmp_path / "out", {n: m.facts for n, m in models.items()})
+    assert "Difference from good" in page.read_text()
+
+
+def test_the_page_is_the_report_of_a_study_with_models_for_methods(models, tmp_path):
+    sites = [a_site(tmp_path / "north"), a_site(tmp_path / "south", cases=2)]
+    found = evaluate(models, sites, metrics=["dice", "hd95"])
+    packages = {
+        n: model.facts.model_copy(update={"title": f"<{n}>"}) for n, model in models.items()
+    }
+    to = tmp_path / "out"
+    page = write_evaluation(found, to, packages).read_text()
+    for section in ("overview", "scores", "ranking", "intervals", "matrix", "cases", "examples"):
+        assert f'id="{section}"' in page
+    assert "&lt;bad&gt;" in page
+    assert "<bad>" not in page
+    # The table of a study's report, from the same scores.
+    mean = np.mean([r.value for r in found.scores if r[:2] == ("good", "north") and r[5] == "dice"])
+    assert (to / "table-dice.csv").exists()
+    assert f"<b>{100 * mean:.2f}</b>" in page
+    # Best, median and worst case of both models at both sites.
+    assert [each.rank for each in found.shown] == ["best", "median", "worst"] * 4
+    assert page.count("data:image/jpeg;base64,") == 12
+    dice = {r.case: r.value for r in found.scores if r[:2] == ("bad", "north") and r[5] == "dice"}
+    (worst,) = [s.case for s in found.shown if s[:3] == ("bad", "north", "worst")]
+    assert dice[worst] == min(dice.values())
 
 
 def test_every_model_at_every_site_is_a_matrix(models, tmp_path):

@@ -95,3 +95,36 @@ def test_limits_leave_one_known_case_in_twenty_beyond():
 def test_a_volume_has_the_reasons_that_half_of_its_slices_have():
     odd, fine = Note(2.0, ("a: 1", "b"), {}), Note(0.0, ("a: 2",), {})
     assert joined([odd, fine, fine]) == Note(pytest.approx(2 / 3), ("a",), {})
+
+
+def test_a_mask_that_its_probabilities_do_not_stand_behind_is_noticed(tmp_path):
+    sure, unsure = np.full((2, 2, 2), 0.5, np.float32), np.full((2, 2, 2), 0.5, np.float32)
+    mask = np.array([[1, 1], [0, 0]], np.uint8)
+    sure[1], unsure[1] = mask, [[0.6, 0.6], [0.1, 0.1]]
+    assert quality.uncertainty(sure, mask, OCTA) == 0
+    # The model expects 1.2 pixels in common, of 2 predicted and 1.4 believed in.
+    assert quality.uncertainty(unsure, mask, OCTA) == pytest.approx(1 - 2 * 1.2 / (2 + 1.4))
+    assert quality.uncertainty(0 * sure, 0 * mask, OCTA) == 0
+    limits = {**EVEN.limits, "unsure": Limit(middle=0.0, limit=1e-6)}
+    hand_made(quality=EVEN.model_copy(update={"limits": limits})).write(tmp_path / "m.polyclinic")
+    note = load(tmp_path / "m.polyclinic", threads=1).look(even_image()).note
+    assert "the model is unsure of its own mask" in note.reasons
+
+
+def test_the_doubt_is_what_the_model_says_of_itself_and_what_is_beyond_limits():
+    known = {name: Limit(middle=1.0, limit=2.0) for name in ("size", "flips", "unsure", "image")}
+    usual = {"faz": Limit(middle=0.25, limit=0.5)}
+    facts = EVEN.model_copy(update={"limits": known, "sizes": usual})
+    pixels = np.array(facts.histogram)
+
+    def doubt(flips, unsure, share=0.25):
+        return quality.judge(
+            facts, {"faz": share}, pixels, {"flips": flips, "unsure": unsure}
+        ).doubt
+
+    assert doubt(1, 1) == 0
+    assert doubt(2, 2) == 1
+    assert doubt(2, 1) == pytest.approx(0.5)
+    assert doubt(0, 1) == pytest.approx(-0.5), "surer than the usual case"
+    far = np.log((0.25 + 1e-3) / 1e-3)  # of an empty mask, in units of one above a middle of one
+    assert doubt(1, 1, share=0.0) == pytest.approx(far - 2)

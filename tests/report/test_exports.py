@@ -26,10 +26,12 @@ def table(study):
 def test_the_csv_holds_every_number_in_full(table):
     head, *rows = csv.reader(io.StringIO(to_csv(sheet_of(table))))
     assert head[:3] == ["method", "disc / alpha mean", "disc / alpha std"]
-    assert head[-2:] == ["all regions / Images mean", "all regions / Images std"]
+    assert head[-6:-4] == ["all regions / Images mean", "all regions / Images std"]
+    assert head[-4:] == ["model", "weighting", "seeds", "settings"]
     assert [row[0] for row in rows] == ["FedAvg", "FedRep"]
     for row, expected in zip(rows, table.rows, strict=True):
-        means = [float(value) for value in row[1::2]]
+        means = [float(value) for value in row[1:-4:2]]
+        assert row[-4] == "shared"
         assert means == [cell.value for cell in expected.cells]
     average = head.index("disc / Avg std")
     assert rows[0][average] == ""
@@ -72,7 +74,8 @@ def test_an_unfinished_method_gets_dashes(tmp_path):
     write_run(tmp_path, "B", stop=1, started="2027")
     table = comparison_table(read_runs([tmp_path / "demo"]), "dice")
     assert to_latex(sheet_of(table)).splitlines()[-3].startswith("B & -- & --")
-    assert to_csv(sheet_of(table)).splitlines()[2] == "B" + "," * 2 * len(table.columns)
+    line = to_csv(sheet_of(table)).splitlines()[2]
+    assert line.startswith("B" + "," * 2 * len(table.columns) + ",shared,")
 
 
 def test_a_table_of_one_region_has_no_row_of_regions(tmp_path):

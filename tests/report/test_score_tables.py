@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -189,6 +190,33 @@ def test_methods_are_ranked_by_the_mean_of_seeds_case_by_case(tmp_path):
     assert [(each.title, round(each.score, 6)) for each in found] == [("B", 0.85), ("A", 0.7)]
 
 
+def on_full_masks(run):
+    about = run.about()
+    masked = tuple(replace(site, kind="mask") for site in about.sites)
+    run.write_about(about.model_copy(update={"sites": masked}))
+
+
+def test_full_masks_among_weak_labels_are_a_ceiling_and_rank_with_nobody(tmp_path):
+    for title, value in (("A", 0.5), ("B", 0.6), ("Full", 0.9)):
+        run = write_scores(tmp_path, title, {"alpha": [value], "beta": [value]})
+    on_full_masks(run)
+    table = table_of(tmp_path)
+    assert [(row.title, row.note) for row in table.rows] == [
+        ("A", ""), ("B", ""), ("Full", "ceiling"),
+    ]  # fmt: skip
+    found = {title: cell.mark for title, cell in column(table, "Avg").items()}
+    assert found == {"A": "second", "B": "best", "Full": ""}
+    assert [each.title for each in ranked(read_runs([tmp_path / "demo"]), "dice")] == ["B", "A"]
+
+
+def test_full_masks_rank_where_there_is_but_one_method_with_weak_labels(tmp_path):
+    for title, value in (("A", 0.5), ("Full", 0.9)):
+        run = write_scores(tmp_path, title, {"alpha": [value], "beta": [value]})
+    on_full_masks(run)
+    found = {title: cell.mark for title, cell in column(table_of(tmp_path), "Avg").items()}
+    assert found == {"A": "second", "Full": "best"}
+
+
 def test_one_method_alone_and_metrics_without_a_direction_are_not_ranked(tmp_path):
     write_scores(tmp_path, "A", {"alpha": [0.5]}, metric="odd")
     assert ranked(read_runs([tmp_path / "demo"]), "odd") == []
@@ -233,7 +261,7 @@ def test_cases_of_one_patient_count_together(tmp_path):
     assert column(table_of(tmp_path), "alpha")[second.title].near
     for run in (tmp_path / "demo").glob("*/seed-0"):
         lines = (run / "scores.csv").read_text().splitlines()
-        old = [line.rpartition(",")[0] for line in lines]  # as versions without patients wrote it
+        old = [line.rsplit(",", 2)[0] for line in lines]  # as versions without patients wrote it
         (run / "scores.csv").write_text("\n".join(old) + "\n")
     comparison = read_runs([tmp_path / "demo"])
     assert ranked(comparison, "dice")[1].chance < second.chance

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from polyclinic.api.console import CONSOLE
-from polyclinic.config import Study
+from polyclinic.config import Study, uniform_row_told
 from polyclinic.engine.loop import Event, Notice, RoundDone
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.sites import Scored
@@ -27,6 +27,8 @@ def watching(study: Study, root: Path, *, fresh: bool = False) -> Iterator[Watch
     Across hospitals each site has a bar or lines of its own. With `fresh` all runs are still to do.
     """
     pace = _Pace(study, root, fresh=fresh)
+    if told := uniform_row_told(study.method, study.federation):
+        CONSOLE.print(told, soft_wrap=True)
     show = _notebook()  # asked first: kernels of notebooks say that they are terminals
     if show or not CONSOLE.is_terminal:
         yield _Cell(pace, show) if show else _Lines(pace, CONSOLE.print)

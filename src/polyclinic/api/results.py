@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class ScoreRow(NamedTuple):
-    """One metric of one region of one case, by the final model of its site."""
+    """One metric of one region of one case, by the final model of its site.
+
+    `model` is `trained` where it is the model as the site trained it, before the last average.
+    """
 
     method: str
     seed: int
@@ -33,6 +36,7 @@ class ScoreRow(NamedTuple):
     region: str
     metric: str
     value: float
+    model: str = "shared"
 
 
 class Results:
@@ -69,10 +73,11 @@ class Results:
     def rows(self) -> list[ScoreRow]:
         """All test scores of finished runs: a row for each case, region and metric."""
         return [
-            ScoreRow(method.title, run.about.seed, site, case, region, metric, value)
+            ScoreRow(method.title, run.about.seed, site, case, region, metric, value, model)
             for method in self._comparison.methods
             for run in method.finished
-            for (metric, region, site), cases in run.tested.items()
+            for model, tested in (("shared", run), ("trained", run.as_trained()))
+            for (metric, region, site), cases in tested.tested.items()
             for case, value in cases.items()
         ]
 

@@ -90,7 +90,7 @@ def _evaluate(
     from polyclinic.predict import load
     from polyclinic.predict.evaluating import REGION_METRICS
     from polyclinic.predict.evaluating import evaluate as evaluated
-    from polyclinic.predict.evaluation_page import write_evaluation
+    from polyclinic.report.evaluation import write_evaluation
 
     if mistakes := unknown_metrics(metrics, {name: METRICS[name] for name in REGION_METRICS}):
         raise ValueError("; ".join(mistakes))
@@ -107,7 +107,7 @@ def _evaluate(
             in_square=in_square,
             on_case=lambda _: progress.advance(bar),
         )
-    titles = [model.facts.title for model in models.values()]
-    page = write_evaluation(found, to, titles, in_square=in_square)
+    packages = {name: model.facts for name, model in models.items()}
+    page = write_evaluation(found, to, packages, in_square=in_square)
     show_evaluation(found)
     typer.echo(f"report: {page}")

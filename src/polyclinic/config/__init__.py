@@ -19,6 +19,7 @@ from polyclinic.config.tables import Origin, Tables, file_of, package_name
 from polyclinic.config.task import Task
 from polyclinic.config.task_entry import read_task
 from polyclinic.config.weak_settings import WeakSettings
+from polyclinic.config.weightings import uniform_row_told, weighting_of
 
 __all__ = [
     "AugmentationSettings",
@@ -47,4 +48,6 @@ __all__ = [
     "read_study",
     "read_task",
     "to_toml",
+    "uniform_row_told",
+    "weighting_of",
 ]

@@ -7,14 +7,27 @@ from typing import Any
 
 from polyclinic.config.callables import GIVEN, completed, settings_model
 from polyclinic.config.checking import addresses, check
-from polyclinic.config.chosen import Choice, Factory, MethodChoice, NetworkChoice, TaskChoice
+from polyclinic.config.chosen import (
+    Choice,
+    Factory,
+    MethodChoice,
+    NetworkChoice,
+    TaskChoice,
+    Weighting,
+)
 from polyclinic.config.data_settings import LabelKind
 from polyclinic.config.mistakes import Mistake, unknown
 from polyclinic.config.printing import literal
 from polyclinic.config.section import Title
+from polyclinic.config.study import FederationSettings
 from polyclinic.config.tables import Origin, Tables
 from polyclinic.config.titles import default_title, told_apart
 from polyclinic.config.weak_settings import WeakSettings
+from polyclinic.config.weightings import (
+    check_weighting,
+    weighting_of,
+    with_uniform_row,
+)
 
 AROUND_CHOICE: Mapping[str, Any] = {"name": str}
 AROUND_NETWORK: Mapping[str, Any] = {"name": str, "pretrained": Path | None}
@@ -23,6 +36,7 @@ AROUND_METHOD: Mapping[str, Any] = {
     "title": Title | None,
     "labels": LabelKind | None,
     "weak": WeakSettings | None,
+    "weighting": Weighting | None,
     "then": Any,
 }
 """The keys of an entry that are not settings of what it names, and their types."""
@@ -52,11 +66,13 @@ class ChoiceReader:
             pretrained=named.get("pretrained"),
         )
 
-    def methods(self, entries: list[Any], weak: WeakSettings) -> tuple[MethodChoice, ...]:
+    def methods(
+        self, entries: list[Any], weak: WeakSettings, federation: FederationSettings
+    ) -> tuple[MethodChoice, ...]:
         """The methods that the entries name, each with its own title; wrong ones are left out.
 
         Terms for weak labels are a method's own, unless the study says otherwise (`weak`), or the
-        method's entry does.
+        method's entry does. FedAvg may be added as a control (`federation.uniform_row`).
         """
         if not entries:
             names = tuple(self.tables.method)
@@ -64,14 +80,15 @@ class ChoiceReader:
         choices = {}
         written = set()
         for key, entry in _by_key("method", entries).items():
-            choice = self._method(entry, key, weak)
+            choice = self._method(entry, key, weak, federation)
             if choice is not None:
                 choices[key] = choice
                 written |= {key} if "title" in entry else set()
         titled = told_apart(choices, written, self.mistakes)
-        return tuple(
+        found = [
             each.model_copy(update={"weak": None}) if each.weak == weak else each for each in titled
-        )
+        ]
+        return with_uniform_row(found, federation)
 
     def plain(self, table: str, names: Iterable[str]) -> tuple[Choice, ...]:
         """What names without settings stand for, which must be in the table."""
@@ -80,7 +97,9 @@ class ChoiceReader:
             Choice(name=name, built=thing, origin=origin) for name, (thing, origin) in found.items()
         )
 
-    def _method(self, entry: Any, key: str, weak: WeakSettings) -> MethodChoice | None:
+    def _method(
+        self, entry: Any, key: str, weak: WeakSettings, federation: FederationSettings
+    ) -> MethodChoice | None:
         method = self._choice(entry, key, "method", AROUND_METHOD)
         entries = entry.get("then", []) if isinstance(entry, dict) else []
         steps = [
@@ -90,13 +109,17 @@ class ChoiceReader:
         then = tuple(step for step in steps if step is not None)
         if method is None or len(then) < len(steps):
             return None
-        labels = entry.get("labels")
-        title = entry.get("title") or default_title(
-            [piece.built for piece in (method, *then)], labels
+        labels, weighting = entry.get("labels"), entry.get("weighting")
+        self.mistakes.extend(check_weighting(key, method.built, weighting, federation))
+        counts = weighting_of(method.built, weighting, federation)
+        own = counts if counts != weighting_of(method.built, None, federation) else None
+        pieces = [piece.built for piece in (method, *then)]
+        title = entry.get("title") or default_title(pieces, labels, own)
+        terms = weak.changed(
+            getattr(method.built, "weak_terms", dict)(), weak.written, entry.get("weak") or {}
         )
-        own: Mapping[str, Any] = getattr(method.built, "weak_terms", dict)()
-        terms = weak.changed(own, weak.written, entry.get("weak") or {})
-        return MethodChoice(**dict(method), title=title, labels=labels, weak=terms, then=then)
+        around = {"title": title, "labels": labels, "weighting": weighting}
+        return MethodChoice(**dict(method), **around, weak=terms, then=then)
 
     def _choice(self, entry: Any, key: str, table: str, around: Mapping[str, Any]) -> Choice | None:
         """The entry built; None after saying what is wrong, also where settings do not fit."""

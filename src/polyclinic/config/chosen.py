@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from polyclinic.config.section import Section
 from polyclinic.config.tables import Origin
 from polyclinic.config.task import Task
 from polyclinic.config.weak_settings import WeakSettings
+
+Weighting = Literal["samples", "uniform", "steps", "paper"]
 
 
 class Choice(Section):
@@ -66,8 +68,8 @@ class NetworkChoice(Choice):
 class MethodChoice(Choice):
     """A method, its name in tables and folders, and the finishing steps after the last round.
 
-    With `labels` every site trains on these instead of its own kind, and `weak` takes the place of
-    the study's `training.weak`.
+    With `labels` every site trains on these instead of its own kind, `weak` takes the place of the
+    study's `training.weak`, and `weighting` that of `federation.weighting`.
     """
 
     title: str
@@ -76,5 +78,7 @@ class MethodChoice(Choice):
     """What every site trains on with this method, in place of its own kind."""
     weak: WeakSettings | None = None
     """What differs from the study's `training.weak` with this method."""
+    weighting: Weighting | None = None
+    """What sites count by with this method, in place of the study's `federation.weighting`."""
     then: tuple[Choice, ...] = ()
     """Finishing steps after the last round: names, or tables with settings."""

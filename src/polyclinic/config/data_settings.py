@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ValidationInfo, field_validator
 
@@ -22,14 +22,19 @@ NO_FOLDER = ("synthetic", "none")
 LabelKind = Annotated[str, known_in("kind", "mask")]
 """What sites train on: full masks or a kind of weak label."""
 
+Federation = Literal["disagreeing", "agreeing"]
+"""The forms of a synthetic federation."""
+
 
 class DataSettings(Section):
     """Where the cases come from and how they are divided by patient."""
 
-    needs: ClassVar = {"size": ("source", "synthetic")}
+    needs: ClassVar = dict.fromkeys(("federation", "size"), ("source", "synthetic"))
 
     source: str = "synthetic"
     """`synthetic`, a folder of site folders, or `none`, the default if every site has a folder."""
+    federation: Federation = "disagreeing"
+    """Synthetic sites that outline each in its own way, or that agree and have few patients."""
     only: tuple[str, ...] = ()
     """The sites that take part; by default all of the source and every [[site]]."""
     seed: Count = 0

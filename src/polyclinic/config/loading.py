@@ -12,7 +12,7 @@ from polyclinic.config.mistakes import ConfigError, Mistake, nearest
 from polyclinic.config.overrides import apply_overrides, shape
 from polyclinic.config.printing import literal
 from polyclinic.config.reading import read_toml
-from polyclinic.config.study import Conditions, Study
+from polyclinic.config.study import Conditions, FederationSettings, Study
 from polyclinic.config.tables import Tables, file_of
 from polyclinic.config.task_entry import SUFFIX, chosen_task
 from polyclinic.config.weak_settings import WeakSettings
@@ -56,7 +56,8 @@ def read_study(
     task = chosen_task(study.get("task"), tables, mistakes)
     network = reader.network(study.get("network"))
     weak = checked.training.weak if checked else WeakSettings()
-    methods = reader.methods(study["method"], weak)
+    federation = checked.federation if checked else FederationSettings()
+    methods = reader.methods(study["method"], weak, federation)
     if task and network:
         fitting(task, network, mistakes)
     if mistakes or checked is None or task is None or network is None:

@@ -90,7 +90,7 @@ class Permissions(Section):
     extras: Names = ("*",)
     """Extras that may leave."""
     disclose: bool = False
-    """Whether private weights may go to the other sites, as calibration needs."""
+    """Whether private weights may go to the other sites, as calibration and `cross_site` need."""
     methods: Names = ("*",)
     """Methods that the site takes part in."""
     packages: Annotated[tuple[str, ...], AfterValidator(_in_one_spelling)] = ()

@@ -84,6 +84,7 @@ def _table(value: Any) -> Mapping[str, Any] | None:
     """The keys of whatever is a table in TOML, and None for what is not."""
     if isinstance(value, MethodChoice):
         around = {"name": value.name, "title": value.title, "labels": value.labels}
+        around["weighting"] = value.weighting
         return {**around, **value.settings, "weak": value.weak, "then": value.then}
     if isinstance(value, NetworkChoice):
         return {"name": value.name, "pretrained": value.pretrained, **value.settings}

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from polyclinic.config.chosen import Choice, MethodChoice, NetworkChoice, TaskChoice
+from polyclinic.config.chosen import Choice, MethodChoice, NetworkChoice, TaskChoice, Weighting
 from polyclinic.config.data_settings import DataSettings, SiteSettings
 from polyclinic.config.engine_settings import EngineSettings
 from polyclinic.config.section import (
@@ -110,7 +110,11 @@ class FederationSettings(Section):
     whatever they like; `bound` is the longest change in multiples of the median one.
     """
 
-    needs: ClassVar = {"weighting": ("combine", "mean"), "bound": ("combine", "bounded")}
+    needs: ClassVar = {
+        "weighting": ("combine", "mean"),
+        "uniform_row": ("combine", "mean"),
+        "bound": ("combine", "bounded"),
+    }
 
     rounds: AtLeastOne = 20
     """Number of rounds."""
@@ -120,8 +124,10 @@ class FederationSettings(Section):
     """How many sites may be hostile: for median, trimmed and krum."""
     bound: Positive = 1.0
     """Longest change of a reply in multiples of the median one: for bounded."""
-    weighting: Literal["samples", "uniform", "steps"] = "samples"
-    """What a site counts by in the average: images, equally, or steps taken."""
+    weighting: Weighting = "samples"
+    """What sites count by in averages: images, all alike, steps, or as in a method's paper."""
+    uniform_row: bool = True
+    """Add FedAvg with equal weights where methods with equal weights stand beside one without."""
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the sites drawn for each round."""
     statistics: Literal["shared", "private", "estimated"] = "shared"
@@ -151,10 +157,12 @@ class EvaluationSettings(Section):
     """Metrics of test cases by round, for learning curves only; sites on this machine."""
     choose: Literal["best", "last"] = "best"
     """The round to use: the best by validation, or the last."""
+    scores: Literal["shared", "trained", "both"] = "shared"
+    """Models in tables: after the last average, as their sites trained them before it, or both."""
     pictures: bool = True
     """Draw example predictions, embeddings and attention for the report."""
     cross_site: bool = False
-    """Score every site's model at every site, too, where all are on this machine."""
+    """Score every site's model at every site, too; across hospitals those that disclose theirs."""
 
     @property
     def validated(self) -> tuple[str, ...]:
@@ -169,8 +177,8 @@ class EvaluationSettings(Section):
 
     @field_validator("metrics", "validation", "watch")
     @classmethod
-    def _each_once(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
-        return unique(metrics)
+    def _each_once(cls, metrics: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return unique(metrics) if metrics or info.field_name != "watch" else metrics
 
 
 class Conditions(Section):

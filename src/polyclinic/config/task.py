@@ -114,6 +114,13 @@ class Task(Section):
             if here != there
         ]
 
+    def prepared_otherwise(self, other: "Task") -> dict[str, tuple[Any, Any]]:
+        """The settings by which images are prepared here and otherwise there: both values."""
+        keys = (key for key in type(self).model_fields if key not in (*MEANING, "name", "summary"))
+        ours, theirs = self.settings, other.settings
+        pairs = {key: (ours.get(key), theirs.get(key)) for key in keys}
+        return {key: (here, there) for key, (here, there) in pairs.items() if here != there}
+
     def changed(self, **settings: Any) -> "Task":
         """The same task with other settings, checked like any other."""
         values = {**self.settings, **settings}

@@ -9,13 +9,13 @@ from polyclinic.config.mistakes import Mistake
 from polyclinic.config.printing import literal
 
 
-def default_title(pieces: Sequence[Any], labels: str | None = None) -> str:
+def default_title(pieces: Sequence[Any], *own: str | None) -> str:
     """A method and its finishing steps in one name, each by its class's title or name.
 
-    The labels that all sites train on follow, where the method has such.
+    What is the method's own in this study follows: labels that all sites train on, a weighting.
     """
     names = [getattr(piece, "title", "") or type(piece).__name__ for piece in pieces]
-    return " + ".join(names) + (f", {labels}" if labels else "")
+    return ", ".join([" + ".join(names), *filter(None, own)])
 
 
 def told_apart(
@@ -62,6 +62,7 @@ def _flat(choice: MethodChoice) -> dict[str, Any]:
     """All settings of a method and its finishing steps by dotted name."""
     flat = dict(_flatten("", choice.settings))
     flat |= {f"weak.{name}": value for name, value in choice.weak or ()}
+    flat |= {"weighting": choice.weighting} if choice.weighting else {}
     for finish in choice.then:
         flat |= _flatten(f"{finish.name}.", finish.settings)
     return flat

@@ -10,7 +10,7 @@ from polyclinic.config import AugmentationSettings
 from polyclinic.data.augment_kernels import move
 from polyclinic.data.cases import Batch, Cases
 from polyclinic.data.intensity import UNCHANGED, Looks, altered
-from polyclinic.data.intensity_kernels import alter
+from polyclinic.data.intensity_kernels import alteration
 from polyclinic.masks import UNLABELLED
 
 
@@ -104,9 +104,9 @@ def _moved_by_kernel(
     beyond = offset + fill * scale  # what normalisation makes `fill`
     inputs = (cases.images, cases.labels, views.view(torch.uint8), index, _maps(moves))
     places = (tiles.centres, beyond, offset, scale)
-    move(*(tensor.numpy() for tensor in (*inputs, *places, moved, marks, seen)))
-    if looks.blurs.numel():
-        alter(*(tensor.numpy() for tensor in (moved, *looks)))
+    arrays = (tensor.numpy() for tensor in (*inputs, *places, moved, marks, seen))
+    look = (alteration(any_look=looks.blurs.numel() > 0), tuple(each.numpy() for each in looks))
+    move(*(*arrays, *look))
     view = None if cases.views is None else seen.view(torch.bool)
     return Batch(moved.permute(0, 3, 1, 2), marks, view)
 

@@ -1,4 +1,4 @@
-"""Moving a batch on a CPU: every pixel is fetched, blended and normalised in one pass."""
+"""Moving a batch on a CPU: every image is moved, normalised and given its look in one pass."""
 
 from typing import Any
 
@@ -23,6 +23,8 @@ def move(
     moved: Any,
     marks: Any,
     seen: Any,
+    alter: Any,
+    looks: Any,
 ) -> None:  # pragma: no cover (compiled)
     """Fill `moved` (B×H×W×C) and `marks` (B×H×W) with the cases at `index` of N×C×H×W and N×H×W.
 
@@ -32,24 +34,50 @@ def move(
     Row b of `maps` takes a pixel's offset from the centre (right, down) to where the pixel comes
     from: right from right, right from down, down from right, down from down. Images are bilinear
     with `beyond[b]` (C values) around them and then normalised, labels nearest with `marks` left
-    around them.
+    around them. While an image is at hand `alter` gives it its look, number b of the arrays
+    `looks`, if these are not empty.
     """
-    count, high, wide, _ = moved.shape
-    centre_x, centre_y = HALF * np.float32(wide - 1), HALF * np.float32(high - 1)
-    for line in numba.prange(count * high):
-        b, y = line // high, line % high
-        n, down = index[b], np.float32(y) - centre_y
-        across, up = maps[b, 0], maps[b, 2]  # steps of one pixel to the right
-        # Where the line would start if x began at the centre.
-        u, v = maps[b, 1] * down + centres[b, 0], maps[b, 3] * down + centres[b, 1]
-        _mark_line(labels[n], across, up, u, v, centre_x, marks[b, y])
+    blurs, nodes, noises, seeds, curves, lows, spans = looks
+    for b in numba.prange(len(moved)):
+        n = index[b]
+        _mark(labels[n], maps[b], centres[b], marks[b])
         if views.size:
-            _mark_line(views[n], across, up, u, v, centre_x, seen[b, y])
-        if across == np.floor(across) and up == np.floor(up):
-            _copy_line(images[n], across, up, u, v, centre_x, moved[b, y])
+            _mark(views[n], maps[b], centres[b], seen[b])
+        _fetch(images[n], maps[b], centres[b], beyond[b], offset[b], scale[b], moved[b])
+        if blurs.size:
+            alter(moved[b], blurs[b], nodes[b], noises[b], seeds[b], curves[b], lows[b], spans[b])
+
+
+@numba.njit
+def _mark(label: Any, maps: Any, centre: Any, marks: Any) -> None:  # pragma: no cover (compiled)
+    high, wide = marks.shape
+    for y in range(high):
+        u, v = _start(y, high, maps, centre)
+        _mark_line(label, maps[0], maps[2], u, v, HALF * np.float32(wide - 1), marks[y])
+
+
+@numba.njit
+def _fetch(
+    image: Any, maps: Any, centre: Any, beyond: Any, offset: Any, scale: Any, moved: Any
+) -> None:  # pragma: no cover (compiled)
+    high, wide, _ = moved.shape
+    centre_x = HALF * np.float32(wide - 1)
+    across, up = maps[0], maps[2]  # steps of one pixel to the right
+    whole = across == np.floor(across) and up == np.floor(up)
+    for y in range(high):
+        u, v = _start(y, high, maps, centre)
+        if whole:
+            _copy_line(image, across, up, u, v, centre_x, moved[y])
         else:
-            _blend_line(images[n], across, up, u, v, centre_x, beyond[b], moved[b, y])
-        _normalise(moved[b, y], offset[b], scale[b])
+            _blend_line(image, across, up, u, v, centre_x, beyond, moved[y])
+        _normalise(moved[y], offset, scale)
+
+
+@numba.njit
+def _start(y: Any, high: Any, maps: Any, centre: Any) -> Any:  # pragma: no cover (compiled)
+    """Where line y would start if x began at the centre."""
+    down = np.float32(y) - HALF * np.float32(high - 1)
+    return maps[1] * down + centre[0], maps[3] * down + centre[1]
 
 
 @numba.njit

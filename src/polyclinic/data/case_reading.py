@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from polyclinic.data import box_files
+from polyclinic.data.aside import Aside
 from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.coded_masks import decode
 from polyclinic.data.coding import Coding, SiteCoding, coding_of
@@ -75,6 +77,24 @@ class Content:
             prepared=prepared,
         )
 
+    def put(self, aside: Aside) -> "Content":
+        """The same with its arrays put aside."""
+
+        def put(array: Any) -> Any:
+            return None if array is None else aside.put(array)
+
+        image, prepared = put(self.image), self.prepared
+        if prepared is not None:  # whose pixels are the image
+            prepared = replace(prepared, pixels=image, view=put(prepared.view))
+        return replace(
+            self,
+            image=image,
+            mask=put(self.mask),
+            labels={kind: put(label) for kind, label in self.labels.items()},
+            view=put(self.view),
+            prepared=prepared,
+        )
+
 
 def read_contents(
     cases: Sequence[CaseFiles],
@@ -83,12 +103,17 @@ def read_contents(
     coding: SiteCoding | None = None,
     *,
     in_square: bool = False,
+    aside: Aside | None = None,
 ) -> list[Content]:
-    """What `read_content` gives for each case, read side by side, in the square if asked for."""
+    """What `read_content` gives for each case, read side by side, in the square if asked for.
+
+    With `aside` the arrays lie there, not in memory.
+    """
 
     def read(case: CaseFiles) -> Content:
         content = read_content(case, task, kinds, coding)
-        return content.in_square(task) if in_square else content
+        content = content.in_square(task) if in_square else content
+        return content.put(aside) if aside else content
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return list(threads.map(read, cases))

@@ -15,7 +15,7 @@ from polyclinic.data.folder import SiteFolder, find_sites, read_site
 from polyclinic.data.labels import check_labels
 from polyclinic.data.proposals import note_contents
 from polyclinic.data.site_files import SPLITS
-from polyclinic.data.site_task import check_task, own_task
+from polyclinic.data.site_task import check_task, own_task, prepared_otherwise
 from polyclinic.data.splits import check_kept
 from polyclinic.data.tasks import TASKS, Task, as_at_site
 from polyclinic.masks import UNLABELLED
@@ -38,6 +38,7 @@ class SiteSummary:
     largest: tuple[int, int]
     shares: Mapping[str, float]  # class → mean share of a mask's pixels; empty without masks
     kinds: Mapping[str, int]  # "mask" and kinds of label → cases that have one
+    otherwise: str  # how its task file would prepare images, where that does not count
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ def check_folder(
         contents = read_contents(site.cases, task, site.kinds, coding=coding)
         found, splits = _mistakes(site, contents, task, errors)
         mistakes += found
-        summaries.append(_summary(site, contents, coding.masks, splits))
+        otherwise = prepared_otherwise(site, task, tasks)
+        summaries.append(_summary(site, contents, coding.masks, splits, otherwise))
         warnings += _warnings(site, contents, summaries[-1])
         for content in contents:
             twins[content.digest()].append((site.name, content.case))
@@ -95,7 +97,11 @@ def _named_task(sites: Sequence[SiteFolder], tasks: Mapping[str, Task]) -> Task:
 
 
 def _summary(
-    site: SiteFolder, contents: Sequence[Content], coding: Coding, splits: Mapping[str, str]
+    site: SiteFolder,
+    contents: Sequence[Content],
+    coding: Coding,
+    splits: Mapping[str, str],
+    otherwise: str,
 ) -> SiteSummary:
     masks = [content.mask for content in contents if content.mask is not None]
     shares = np.array([np.bincount(mask.ravel(), minlength=256) / mask.size for mask in masks])
@@ -116,6 +122,7 @@ def _summary(
             if masks and number != UNLABELLED
         },
         kinds={"mask": with_mask, **dict(sorted(kinds.items()))},
+        otherwise=otherwise,
     )
 
 
@@ -144,6 +151,8 @@ def _mistakes(
 def _warnings(site: SiteFolder, contents: Sequence[Content], summary: SiteSummary) -> list[str]:
     warnings = Findings(site.name, site.folder)
     warnings.include(site.warnings)
+    if summary.otherwise:
+        warnings.add(summary.otherwise, site.folder / "site.toml")
     for content in contents:
         for file, text in content.warnings:
             warnings.add(text, file)

@@ -1,33 +1,46 @@
-"""Other looks of a batch on a CPU, compiled: the same as `intensity.altered`, in place."""
+"""Other looks of images on a CPU, compiled: the same as `intensity.altered`, in place."""
 
+from functools import cache
 from typing import Any
 
 import numba
 import numpy as np
+from numba import types
 
 STEPS = 256
 DEVIATION = np.float32((4 * (256**2 - 1) / 12) ** 0.5)
+_NUMBER = types.float32
+_LOOK = types.void(  # an image and its `Looks`
+    types.Array(_NUMBER, 3, "C"),
+    *(_NUMBER, types.int64, _NUMBER, types.int64),
+    *(types.Array(_NUMBER, 1, "C"), _NUMBER, _NUMBER),
+)
 
 
-@numba.njit(parallel=True, cache=True)
-def alter(
-    images: Any,
-    blurs: Any,
-    nodes: Any,
-    noises: Any,
-    seeds: Any,
-    curves: Any,
-    lows: Any,
-    spans: Any,
+@cache
+def alteration(*, any_look: bool) -> Any:
+    """The function that changes the look of an H×W×C image; without any it does nothing.
+
+    Both have one type and `move` calls them by their address. So it is compiled once for both, and
+    what changes looks once for all types of image, where it is needed.
+    """
+    return numba.cfunc(_LOOK, cache=True)(_alter if any_look else _leave)
+
+
+def _leave(
+    image: Any, blur: Any, nodes: Any, noise: Any, seed: Any, curve: Any, low: Any, span: Any
 ) -> None:  # pragma: no cover (compiled)
-    """Change the looks of B×H×W×C images; the others are `Looks`."""
-    # Apart from `move`: compiling both together takes three times as long as `move` alone.
-    for b in numba.prange(len(images)):
-        if blurs[b] > 0:
-            _blur(images[b], blurs[b])
-        if nodes[b] > 0:
-            _coarsen(images[b], nodes[b])
-        _recolour(images[b].reshape(-1), noises[b], seeds[b], curves[b], lows[b], spans[b])
+    pass
+
+
+def _alter(
+    image: Any, blur: Any, nodes: Any, noise: Any, seed: Any, curve: Any, low: Any, span: Any
+) -> None:  # pragma: no cover (compiled)
+    if blur > 0:
+        _blur(image, blur)
+    if nodes > 0:
+        _coarsen(image, nodes)
+    _recolour(image.reshape(-1), noise, seed, curve, low, span)
 
 
 @numba.njit

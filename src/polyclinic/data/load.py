@@ -1,14 +1,16 @@
 """All sites of a study: checked, read once and brought to the task's resolution."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import DTypeLike
 
 from polyclinic.config import DataSettings, SiteSettings
+from polyclinic.data.aside import Aside
 from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.cases import Cases, SiteData
 from polyclinic.data.coding import coding_of
@@ -77,7 +79,14 @@ def _draw(source: Source, task: Task, data: DataSettings) -> LoadedSite:
     own = as_at_site(task, source.preparation, wrong)
     for text in wrong:
         mistakes.add(text)
-    drawn = draw_site(task.name, name, resolution=task.resolution, seed=data.seed, size=data.size)
+    drawn = draw_site(
+        task.name,
+        name,
+        resolution=task.resolution,
+        seed=data.seed,
+        size=data.size,
+        form=data.federation,
+    )
     if drawn.images.shape[1] != task.channels or drawn.masks.max() >= len(task.classes):
         mistakes.add(
             f"is drawn with {drawn.images.shape[1]} channels and {drawn.masks.max() + 1} classes, "
@@ -118,7 +127,8 @@ def _read(
         keep = Store(site.name, folder, volumes).path(files_below(folder), how)
         if (keep / "about.json").is_file():
             return LoadedSite(site.name, kind, (), splits, (), False, keep)
-    contents = read_contents(site.cases, own, (kind,), coding, in_square=True)
+    aside = Aside(keep.parent) if keep else None
+    contents = read_contents(site.cases, own, (kind,), coding, in_square=True, aside=aside)
     _note(contents, kind, task, mistakes)
     made = kind not in ("mask", *site.kinds)
     used = coding.masks if made or kind == "mask" else coding.labels
@@ -130,7 +140,8 @@ def _read(
     )
     lines = tuple(mistakes.lines)
     measured = all(case.spacing or site.toml.spacing for case in site.cases)
-    return LoadedSite(site.name, kind, tuple(cases), splits, lines, made, keep, *groups, measured)
+    where = (made, keep, *groups, measured, aside)
+    return LoadedSite(site.name, kind, tuple(cases), splits, lines, *where)
 
 
 def _note(contents: Sequence[Content], kind: str, task: Task, mistakes: Findings) -> None:
@@ -158,7 +169,7 @@ def _site_data(site: LoadedSite, task: Task, seed: int) -> SiteData:
     if kept is not None:
         return kept
     made = _made(site, task, seed)
-    return keep_site(made, site.keep) if site.keep else made
+    return keep_site(made, site.keep, site.aside) if site.keep and site.aside else made
 
 
 def _made(site: LoadedSite, task: Task, seed: int) -> SiteData:
@@ -177,34 +188,36 @@ def _made(site: LoadedSite, task: Task, seed: int) -> SiteData:
 
 
 def _cases(cases: Sequence[LoadedCase], site: LoadedSite, task: Task, seed: int) -> Cases:
-    side = task.resolution
+    count, side = len(cases), task.resolution
     unknown = np.full((side, side), UNLABELLED, dtype=np.uint8)
     masks = [unknown if case.mask is None else case.mask for case in cases]
-    labels = [_label(case, mask, site, task, seed) for case, mask in zip(cases, masks, strict=True)]
-    images = _stacked([case.image.pixels for case in cases], (task.channels, side, side))
+    labels = (_label(case, mask, site, task, seed) for case, mask in zip(cases, masks, strict=True))
+    pixels = [case.image.pixels for case in cases]
+    kind = np.result_type(np.uint8, *{each.dtype for each in pixels})
+    stacked = site.aside.stacked if site.aside else _stacked
+    factors = ([case.image.offset for case in cases], [case.image.scale for case in cases])
     offset, scale = (
-        torch.from_numpy(_stacked(arrays, (task.channels,)).astype(np.float32))
-        for arrays in ([case.image.offset for case in cases], [case.image.scale for case in cases])
+        torch.from_numpy(_stacked(each, (count, task.channels), np.float32)) for each in factors
     )
     return Cases(
         names=tuple(case.name for case in cases),
         patients=tuple(case.patient for case in cases),
-        images=torch.from_numpy(images),
-        labels=torch.from_numpy(_stacked(labels, (side, side))),
-        masks=torch.from_numpy(_stacked([_scored(mask) for mask in masks], (side, side))),
+        images=torch.from_numpy(stacked(pixels, (count, task.channels, side, side), kind)),
+        labels=torch.from_numpy(stacked(labels, (count, side, side), np.uint8)),
+        masks=torch.from_numpy(stacked(map(_scored, masks), (count, side, side), np.uint8)),
         offset=offset,
         scale=scale,
         spacing=torch.tensor([case.spacing for case in cases], dtype=torch.float64).view(-1, 2),
-        views=_views([case.image.view for case in cases], side),
+        views=torch.from_numpy(stacked(_views(cases, side), (count, side, side), np.bool_))
+        if any(case.image.view is not None for case in cases)
+        else None,
     )
 
 
-def _views(views: Sequence[View | None], side: int) -> torch.Tensor | None:
-    """N×R×R, or None where every case was seen all over."""
-    if all(view is None for view in views):
-        return None
-    seen = np.ones((side, side), dtype=np.bool_)
-    return torch.from_numpy(np.stack([seen if view is None else view for view in views]))
+def _views(cases: Sequence[LoadedCase], side: int) -> Iterator[View]:
+    everything = np.ones((side, side), dtype=np.bool_)
+    for case in cases:
+        yield everything if case.image.view is None else case.image.view
 
 
 def _scored(mask: Mask) -> Mask:
@@ -221,5 +234,8 @@ def _label(case: LoadedCase, mask: Mask, site: LoadedSite, task: Task, seed: int
     return np.full_like(mask, UNLABELLED) if case.own is None else case.own
 
 
-def _stacked(arrays: Sequence[Array], shape: tuple[int, ...]) -> Array:
-    return np.stack(arrays) if arrays else np.empty((0, *shape), dtype=np.uint8)
+def _stacked(arrays: Iterable[Array], shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    found = np.empty(shape, dtype)
+    for number, array in enumerate(arrays):
+        found[number] = array
+    return found

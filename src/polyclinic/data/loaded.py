@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from polyclinic.data.aside import Aside
 from polyclinic.data.coding import annotated
 from polyclinic.data.preparing import Prepared
 from polyclinic.data.splits import Splits
@@ -37,6 +38,7 @@ class LoadedSite:
     label_groups: Groups = ()
     mask_groups: Groups = ()
     measured: bool = False  # whether the size of all its pixels is known
+    aside: Aside | None = None  # where its arrays lie, if not in memory
 
 
 def narrowed(site: LoadedSite, names: tuple[str, ...], task: Task) -> LoadedSite:

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from polyclinic.data.aside import Aside
 from polyclinic.data.cases import Cases, SiteData
 
 SPLITS = ("train", "val", "test")
 
 
-def keep_site(site: SiteData, folder: Path) -> SiteData:
-    """The same site as `kept_site` will give it, written there whole or not at all."""
+def keep_site(site: SiteData, folder: Path, aside: Aside) -> SiteData:
+    """A site whose tensors lie aside, as `kept_site` will give it; written whole or not at all."""
     unfinished = folder.with_name(f".{secrets.token_hex(8)}")
     unfinished.mkdir(parents=True)
     about: dict[str, Any] = {"site": _plain(site), **{name: {} for name in SPLITS}}
@@ -24,7 +25,11 @@ def keep_site(site: SiteData, folder: Path) -> SiteData:
         cases = getattr(site, split)
         about[split] = _plain(cases)
         for name, tensor in _tensors(cases).items():
-            np.save(unfinished / f"{split}-{name}.npy", tensor.numpy())
+            array = tensor.numpy()
+            with (unfinished / f"{split}-{name}.npy").open("wb") as file:  # as np.save does
+                header = np.lib.format.header_data_from_array_1_0(array)
+                np.lib.format.write_array_header_1_0(file, header)
+                aside.write(array, array.dtype, file)
     (unfinished / "about.json").write_text(json.dumps(about))
     try:
         unfinished.rename(folder)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from polyclinic.config.printing import literal
+from polyclinic.config.task import AT_A_SITE
 from polyclinic.data.errors import DataError, Findings
 from polyclinic.data.folder import SiteFolder
 from polyclinic.data.tasks import TASKS, Task, task_called
@@ -31,3 +33,27 @@ def check_task(
     elif own:
         for text in own.unlike(task):
             mistakes.add(f"knows another task {name}: {text}")
+
+
+def prepared_otherwise(site: SiteFolder, task: Task, tasks: Mapping[str, Task] = TASKS) -> str:
+    """What the task file beside the images says of preparing them that does not count, or ""."""
+    said = site.toml.task or ""
+    try:
+        own = own_task(site, tasks) if said.endswith(".toml") else None
+    except DataError:  # which is a mistake already
+        return ""
+    if own is None or own.name != task.name:
+        return ""
+    found = {
+        key: pair
+        for key, pair in own.prepared_otherwise(task).items()
+        if key not in site.toml.preparation and None not in pair
+    }
+    if not found:
+        return ""
+    told = ", ".join(
+        f"{key} {literal(there)}, not {literal(here)}" for key, (here, there) in found.items()
+    )
+    kept = ", ".join(f"{key} = {literal(found[key][0])}" for key in AT_A_SITE if key in found)
+    advice = f"; to keep its own way write {kept} into site.toml" if kept else ""
+    return f"images are prepared otherwise than {said} says: {told}{advice}"

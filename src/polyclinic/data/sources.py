@@ -62,7 +62,7 @@ def sources_of(
     if not sites and data.folder:
         return [Source(None, folder, labels) for folder in find_sites(data.folder)]
     if not sites:
-        return [Source(site.name, None, labels) for site in federation(task.name)]
+        return [Source(site.name, None, labels) for site in federation(task.name, data.federation)]
     common = any(site.folder is None for site in sites)
     there = _there(task, data) if common else []
     folders = {name: folder for names, folder in there for name in names}
@@ -88,7 +88,7 @@ def _there(task: Task, data: DataSettings) -> list[Place]:
     if data.source == "none":
         return []
     if data.folder is None:
-        return [((site.name,), None) for site in federation(task.name)]
+        return [((site.name,), None) for site in federation(task.name, data.federation)]
     return [
         (tuple(filter(None, (read_site_toml(folder / "site.toml")[0].name, folder.name))), folder)
         for folder in find_sites(data.folder)

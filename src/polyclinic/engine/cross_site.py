@@ -1,33 +1,37 @@
-"""Every site's model on every site's test cases, where all sites are on one machine."""
+"""Every site's model on every site's test cases: all on one machine, or those that disclose."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from polyclinic.data.cases import SiteData
+from torch import Tensor
+
+from polyclinic.data.cases import Cases, SiteData
+from polyclinic.data.errors import listed
+from polyclinic.engine.run import Assignment
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.states import read_state
+from polyclinic.engine.states import SiteState, read_state
 from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.federation.scoring import score
-from polyclinic.runs import RoundTable, RunFolder
+from polyclinic.runs import RoundLine, RoundTable, RunFolder, SiteInfo
 
+Row = tuple[str, str, str, str, str, float, int]  # model, site, then a score
 FILE = "cross_site.csv"
 FIELDS = ("model", "site", *ScoreRow._fields)
 
 
 def write_cross_site(run: RunFolder, runner: SiteRunner, data: Mapping[str, SiteData]) -> None:
-    """Write all scores as a table, and the first metric's means as a matrix for the report.
+    """Score the models that the run folder keeps at every site, and write what came of it.
 
-    The models are those that the run folder keeps.
     A model predicts another site's images with its own site's weights, statistics included.
     """
     assignment = runner.assignment
     metrics = assignment.metrics
-    rows = []
+    rows: list[Row] = []
     for owner in assignment.sites:
         state, _ = read_state(run.weights_path(owner.name))
         model = runner.opened(owner, data[owner.name], state)
@@ -37,6 +41,39 @@ def write_cross_site(run: RunFolder, runner: SiteRunner, data: Mapping[str, Site
             guest = replace(model, data=replace(model.data, mask_groups=there.mask_groups))
             found, _ = score(assignment.method, guest, cases, list(metrics), metrics)
             rows += [(owner.name, info.name, *row) for row in found]
+    write_matrix(run, assignment, rows)
+
+
+def guest_scores(
+    runner: SiteRunner,
+    info: SiteInfo,
+    data: SiteData,
+    state: SiteState | None,
+    model: Mapping[str, Tensor],
+) -> tuple[list[ScoreRow], Cases]:
+    """Rows of another site's model, which is all that it predicts with, on this site's test cases.
+
+    A ValueError says what the model lacks, or has too much.
+    """
+    method, metrics = runner.assignment.method, runner.assignment.metrics
+    wanted = {n: runner.weights[n].shape for n in method.predicts_with(runner.net)}
+    given = {name: tensor.shape for name, tensor in model.items()}
+    if given != wanted:
+        names = sorted(n for n in {*given, *wanted} if given.get(n) != wanted.get(n))
+        raise ValueError(f"this is no model of the study: it differs in {listed(names, most=3)}")
+    site = runner.opened(info, data, state)
+    cases = data.scorable("test", runner.assignment.task.regions)
+    return score(method, site, cases, list(metrics), metrics, model)[0], cases
+
+
+def write_matrix(
+    run: RunFolder, assignment: Assignment, rows: Sequence[Row], lines: Sequence[RoundLine] = ()
+) -> None:
+    """Write all scores as a table, and the first metric's means as a matrix for the report.
+
+    Lines say what it took; a pair without scores has none in the matrix.
+    """
+    metrics = assignment.metrics
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([FIELDS, *rows])
     run.write_atomic(FILE, text.getvalue())
@@ -56,4 +93,4 @@ def write_cross_site(run: RunFolder, runner: SiteRunner, data: Mapping[str, Site
             tuple(means.get((model, site), float("nan")) for site in names) for model in names
         ),
     )
-    run.append(tables=[table])
+    run.append(lines, tables=[table])

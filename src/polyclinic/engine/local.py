@@ -32,6 +32,7 @@ from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.scoring import seconds_an_image
+from polyclinic.federation.server import Server
 from polyclinic.runs import RoundLine, RunError, RunFolder, SiteInfo
 
 Outcome = TypeVar("Outcome")
@@ -162,7 +163,7 @@ class LocalSites:
         for info in {*self.trained, *self.scored}:
             self.states.keep_only(info.name, needed)
 
-    def keep(self, last: int) -> None:
+    def keep(self, last: int, server: Server) -> tuple[RoundLine, ...]:  # noqa: ARG002
         """Write each site's final model, its whole network and memory, into the run folder."""
         run, assignment = self.worker.run, self.runner.assignment
         for info in self.scored:
@@ -171,6 +172,7 @@ class LocalSites:
             keep_model(run, info.name, run.about().method, state, assignment)
         if self.cross_site:
             write_cross_site(run, self.runner, self.worker.data)
+        return ()
 
     def _map(self, work: Callable[..., Outcome], tasks: Sequence[Any]) -> Iterable[Outcome]:
         if self.pool:
@@ -221,7 +223,7 @@ class LocalWorker:
         data, state = self.data[info.name], self._state(info, since)
         method = self.runner.assignment.method
         rows, cases, predicted, notes = self.runner.score(info, data, scoring, message, state)
-        if self.pictures and scoring.split == "test":
+        if self.pictures and scoring.split == "test" and scoring.model == "shared":
             task = self.runner.assignment.task
             draw_pictures(self.run, info.name, task, cases, predicted, rows)
             model_of = partial(self.states.load, since=since)

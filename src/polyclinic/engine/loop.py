@@ -98,6 +98,9 @@ class Loop:
             yield RoundDone(number, validation)
         final = Scoring(self.chosen_round, "test", self.evaluation.metrics)
         yield from self._score(final, None, since=rounds + 1)
+        if self.assignment.keeps_trained and not self.method.pools:
+            trained = replace(final, model="trained")
+            yield from self._score(trained, None, since=self.chosen_round)
         self._record()
 
     @property

@@ -4,7 +4,6 @@ Embeddings of pixels and maps of attention are patients' data, so only the local
 whose sites are all on one machine.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -19,8 +18,7 @@ from polyclinic.data.pictures import compared, draw_heat
 from polyclinic.data.tasks import Task
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
-from polyclinic.evaluation import METRICS
-from polyclinic.evaluation.scoring import ScoreRow
+from polyclinic.evaluation.scoring import ScoreRow, best_median_worst
 from polyclinic.federation.method import Method
 from polyclinic.federation.scoring import AT_ONCE
 from polyclinic.federation.site import Site
@@ -54,7 +52,7 @@ def draw_pictures(
     rows: Sequence[ScoreRow],
 ) -> None:
     """Write the pictures of one site into the run folder."""
-    places = [*ranked(cases.names, rows).items()]
+    places = [*best_median_worst(cases.names, rows).items()]
     if places:
         places += by_size(cases.masks).items()
     for rank, index in places or [(UNSCORED, index) for index in range(len(cases))]:
@@ -62,21 +60,6 @@ def draw_pictures(
         picture = compared(image, mask, predicted[index], task, SIDE)
         with replacing(run.picture_path(site, rank, cases.names[index])) as unfinished:
             Image.fromarray(picture).save(unfinished, format="PNG")
-
-
-def ranked(names: Sequence[str], rows: Sequence[ScoreRow]) -> dict[Rank, int]:
-    """Where the best, median and worst case are by the first metric; nowhere without scores."""
-    if not rows:
-        return {}
-    values = defaultdict(list)
-    for row in rows:
-        if row.metric == rows[0].metric:
-            values[row.case].append(row.value)
-    sign = -1 if METRICS[rows[0].metric].better == "higher" else 1
-    known = [index for index, name in enumerate(names) if name in values]
-    order = sorted(known, key=lambda index: sign * np.mean(values[names[index]]))
-    places: dict[Rank, int] = {"best": 0, "median": len(order) // 2, "worst": len(order) - 1}
-    return {rank: order[place] for rank, place in places.items()}
 
 
 def by_size(masks: Tensor) -> dict[Rank, int]:

@@ -8,11 +8,13 @@ from pathlib import Path
 import torch
 
 from polyclinic.config import (
+    FederationSettings,
     MethodChoice,
     NetworkChoice,
     Study,
     TrainingSettings,
     WeakSettings,
+    weighting_of,
 )
 from polyclinic.data.cases import SiteData
 from polyclinic.data.tasks import Task
@@ -56,6 +58,7 @@ class Assignment:
     rounds: int
     statistics: str  # of norm layers: shared, private or estimated
     seed: int
+    keeps_trained: bool = False  # sites keep whole networks, to be scored as they trained them
 
     def __post_init__(self) -> None:
         names = [stage.name for stage in self.stages]
@@ -167,7 +170,15 @@ def assignment_of(run: Run, sites: Sequence[SiteInfo]) -> Assignment:
         rounds=study.federation.rounds,
         statistics=study.federation.statistics,
         seed=run.seed,
+        keeps_trained=study.evaluation.scores != "shared",
     )
+
+
+def federation_of(run: Run) -> FederationSettings:
+    """The study's settings, with what sites count by in this method's average."""
+    federation = run.study.federation
+    counts = weighting_of(run.choice.built, run.choice.weighting, federation)
+    return federation.model_copy(update={"weighting": counts or "uniform"})
 
 
 def _training(run: Run) -> TrainingSettings:

@@ -20,7 +20,7 @@ from polyclinic.federation.scoring import class_maps, score
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights, flatten
 from polyclinic.networks.parts import Names, everything
-from polyclinic.runs import SiteInfo, Split
+from polyclinic.runs import ScoredModel, SiteInfo, Split
 
 SHOWN = 3  # test cases without a mask whose prediction is drawn
 
@@ -32,6 +32,7 @@ class Scoring:
     round: int
     split: Split
     metrics: tuple[str, ...]
+    model: ScoredModel = "shared"  # or as the site trained it in that round
 
 
 class Scores(NamedTuple):
@@ -103,7 +104,8 @@ class SiteRunner:
         told = [f for f in site.fits if f.stream == "main"] or site.fits  # losses of one kind
         steps_told = sum(f.steps for f in told)
         loss = sum(f.loss * f.steps for f in told) / steps_told if steps_told else float("nan")
-        kept = site.take(self.everything if stage.finalizes else self.kept)
+        whole = stage.finalizes or self.assignment.keeps_trained
+        kept = site.take(self.everything if whole else self.kept)
         return Visit(
             reply=replace(reply, numbers=numbers),
             state=SiteState(kept, site.memory),
@@ -122,8 +124,12 @@ class SiteRunner:
     ) -> Scores:
         """Score a site's model; with a message it finalizes first. Nothing is kept.
 
-        Where no test case can be scored, a few are predicted all the same.
+        Where no test case can be scored, a few are predicted all the same. A site that never
+        trained has no model as trained, hence no scores of it.
         """
+        if scoring.model == "trained" and state is None:
+            none = data.test.select([])
+            return Scores([], none, none.masks.numpy(), {})
         stage = self.assignment.finalizing
         site = self._site(info, data, stage, message or Message(), state, scoring.round)
         if message is not None:
@@ -134,7 +140,9 @@ class SiteRunner:
             shown = data.test.select(range(min(SHOWN, len(data.test))))
             return Scores([], shown, class_maps(method, site, shown), {})
         rows, predicted = score(method, site, cases, scoring.metrics, chosen)
-        return Scores(rows, cases, predicted, diagnose(method, site, cases, predicted))
+        used = scoring.model == "shared"
+        notes = diagnose(method, site, cases, predicted) if used else {}
+        return Scores(rows, cases, predicted, notes)
 
     def opened(self, info: SiteInfo, data: SiteData, state: SiteState | None) -> Site:
         """The site with the model it has, or with the first weights, to look at."""

@@ -10,6 +10,7 @@ from typing import Protocol
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
+from polyclinic.federation.server import Server
 from polyclinic.runs import DIAGNOSED, RoundLine, RoundTable, Score, SiteInfo, Split
 
 Row = tuple[str, str, str, float, int]  # case, region, metric, value, number of the patient
@@ -40,7 +41,9 @@ class Scored:
         cls, scoring: Scoring, site: str, rows: Iterable[Row], notes: Mapping[str, float] = {}
     ) -> Scored:
         """The scores of a site from what was computed there."""
-        scores = (Score(scoring.round, scoring.split, site, *row) for row in rows)
+        scores = (
+            Score(scoring.round, scoring.split, site, *row, model=scoring.model) for row in rows
+        )
         return cls(scoring.round, scoring.split, site, tuple(scores), notes=dict(notes))
 
 
@@ -78,6 +81,9 @@ class Sites(Protocol):
         """Remove states that none of these rounds can ask for."""
         ...
 
-    def keep(self, last: int) -> None:
-        """Keep each site's final model, its state of the last round, where it belongs."""
+    def keep(self, last: int, server: Server) -> Iterable[RoundLine]:
+        """Keep each site's final model, its state of the last round, where it belongs.
+
+        Where the study wants it, every model is scored at every site, too; lines say what it took.
+        """
         ...

@@ -12,18 +12,18 @@ from typing import Protocol
 
 import torch
 
-from polyclinic.config import FederationSettings, Study, changes, to_toml
+from polyclinic.config import FederationSettings, Study, changes, to_toml, weighting_of
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.loop import Event, Loop, Notice
 from polyclinic.engine.models import END, keep_model
-from polyclinic.engine.run import Assignment, Run, runs_of
+from polyclinic.engine.run import Assignment, Run, federation_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.sites import Sites
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.federation.combining import refuse_too_few
 from polyclinic.federation.server import Server
 from polyclinic.networks.parts import EmptySelection, PartError, parameters
-from polyclinic.runs import About, AboutMetric, AboutTask, Finished, RunError, RunFolder
+from polyclinic.runs import About, AboutMetric, AboutTask, Finished, RunError, RunFolder, SiteInfo
 
 Watch = Callable[[Run, Event], None]
 
@@ -69,7 +69,7 @@ def run_study(
 def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
     """One run from where it stands to its end: the round loop, and the folder that it fills."""
     assignment = sites.runner.assignment
-    server = first_server(run.study.federation, sites)
+    server = first_server(federation_of(run), sites)
     checkpoint = Checkpoint(run.folder.path / "checkpoint")
     described = about(run, sites.runner, sites.threads)
     if (yield from recover(run.folder, checkpoint, server, described)):
@@ -78,7 +78,7 @@ def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
         run.folder.create(to_toml(run.study), described)
     loop = Loop(assignment, server, sites, run.study.evaluation, checkpoint, run.folder.append)
     yield from loop.run()
-    sites.keep(assignment.rounds + 1)
+    yield from sites.keep(assignment.rounds + 1, server)
     end = Finished(
         chosen_round=loop.chosen_round,
         seconds=loop.progress.seconds,
@@ -109,23 +109,24 @@ def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:
         raise RunError("\n".join([*mistakes, advice]))
 
 
-def about(run: Run, runner: SiteRunner, threads: int) -> About:
-    """What the run folder says of the run."""
-    task = runner.assignment.task
+def about(run: Run, runner: SiteRunner, threads: int, own: SiteInfo | None = None) -> About:
+    """What the run folder says of the run; with `own` it is this site's, with its scores only."""
+    task, sites = runner.assignment.task, runner.assignment.sites
     told = ("title", "summary", "better")
-    measured = [site.measured for site in runner.assignment.sites]
+    scored = (own,) if own else sites
     return About(
         method=run.choice.title,
         seed=run.seed,
         task=AboutTask(name=task.name, classes=task.classes, regions=dict(task.regions)),
-        sites=runner.assignment.sites,
+        sites=tuple(own if own and site.name == own.name else site for site in sites),
         metrics={
             each.name: AboutMetric(
                 **{key: getattr(each.built, key) for key in told},
-                unit=each.built.unit_at(measured),
+                unit=each.built.unit_at(site.measured for site in scored),
             )
             for each in run.study.metric
         },
+        weighting=weighting_of(run.choice.built, run.choice.weighting, run.study.federation),
         network=run.study.network.name,
         pretrained=runner.pretrained,
         parameters=sum(runner.weights[name].numel() for name in parameters(runner.net)),

@@ -59,6 +59,37 @@ DIAGNOSTICS: Mapping[str, Diagnostic] = {
         lambda value: value < 0.001,
         "swapping contexts changes {value:.2%} of pixels: the context has no effect",
     ),
+    "virtual classes used": Diagnostic(
+        "virtual classes that at least a hundredth of the pixels is nearest to"
+    ),
+    "virtual share used": Diagnostic(
+        "the same as a share of all virtual classes",
+        lambda value: value <= 0.34,
+        "only {value:.0%} of the virtual classes have a hundredth of the pixels: they collapsed",
+    ),
+    "kernels fit": Diagnostic(
+        "channels before the head over real and virtual classes",
+        lambda value: value < 1,
+        "there are channels for {value:.0%} of the kernels, so they cannot all be orthogonal: "
+        "fewer virtual_classes or a wider network",
+    ),
+    "enhancement moved": Diagnostic(
+        "way of the encoder in its last enhancement, over its length",
+        lambda value: value < 0.001,
+        "the enhancement moved the encoder by {value:.2%} of its length: it does nothing",
+    ),
+    "target followed": Diagnostic(
+        "share of the encoder's way that its target followed in the last enhancement",
+        lambda value: value < 0.2,
+        "the target followed the encoder {value:.0%} of its way, so the enhancement holds it to "
+        "where it began: a larger enhancement.share, a smaller decay, or target = kept",
+    ),
+    "target behind": Diagnostic("distance of the kept target from the encoder, over its length"),
+    "spread of features": Diagnostic(
+        "how unlike images look to the encoder, about 1 for evenly on the sphere",
+        lambda value: value < 0.03,
+        "all images look nearly the same to the encoder (spread {value:.4f}): it collapsed",
+    ),
 }
 """By name; methods may note others, which are listed without a warning."""
 

@@ -45,11 +45,14 @@ def holm(chances: Sequence[float]) -> list[float]:
 def site_chances(means: Mapping[str, Numbers], best: str) -> dict[str, float]:
     """Wilcoxon's signed ranks of the sites' means, each method against the best, after Holm.
 
-    Nothing where there are fewer than six sites.
+    Nothing where there are fewer than six sites, or no scipy, as where models are only applied.
     """
     if len(means[best]) < FEWEST_SITES:
         return {}
-    from scipy.stats import wilcoxon
+    try:
+        from scipy.stats import wilcoxon
+    except ImportError:
+        return {}
 
     others = [title for title in means if title != best]
     apart = [means[best] - means[title] for title in others]

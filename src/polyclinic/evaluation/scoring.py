@@ -1,5 +1,6 @@
 """Scores of many cases: one row for each case, region and metric."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from polyclinic.config.mistakes import did_you_mean
 from polyclinic.evaluation import METRICS, Metric
 from polyclinic.evaluation.mask_pair import MaskPair, Spacing
 from polyclinic.masks import UNLABELLED
+from polyclinic.runs import Rank
 
 ClassMaps = NDArray[np.integer[Any]]  # N × H × W, a class number in each pixel
 Regions = Mapping[str, tuple[int, ...]]  # the classes whose union is scored
@@ -132,6 +134,21 @@ def _of_patients(
             union(predicted[slices], members), union(true[slices], members), 1.0, metrics, known
         ).items()
     ]
+
+
+def best_median_worst(names: Sequence[str], rows: Sequence[ScoreRow]) -> dict[Rank, int]:
+    """Where the best, median and worst case are by the first metric; nowhere without scores."""
+    if not rows:
+        return {}
+    values = defaultdict(list)
+    for row in rows:
+        if row.metric == rows[0].metric:
+            values[row.case].append(row.value)
+    sign = -1 if METRICS[rows[0].metric].better == "higher" else 1
+    known = [index for index, name in enumerate(names) if name in values]  # of volumes, the first
+    order = sorted(known, key=lambda index: sign * np.mean(values[names[index]]))
+    places: dict[Rank, int] = {"best": 0, "median": len(order) // 2, "worst": len(order) - 1}
+    return {rank: order[place] for rank, place in places.items()}
 
 
 def union(class_map: ClassMaps, classes: Sequence[int]) -> NDArray[np.bool_]:

@@ -60,7 +60,8 @@ def look_at(method: Method, site: Site, cases: Cases) -> Look:
 def usual(task: Task, known: Known, looks: Sequence[Look]) -> QualityFacts:
     """What is usual of the models' common predictions, and of the images."""
     members = [_likeliest(look.plain) for look in looks]
-    mean = _likeliest(np.mean([look.plain for look in looks], axis=0))
+    common = np.mean([look.plain for look in looks], axis=0)
+    mean = _likeliest(common)
     flipped = [
         _likeliest(np.mean([look.flipped[n] for look in looks], axis=0)) for n in range(len(FLIPS))
     ]
@@ -70,7 +71,10 @@ def usual(task: Task, known: Known, looks: Sequence[Look]) -> QualityFacts:
     histogram = tuple(np.mean(trained, axis=0).tolist())
     measures = []
     for number, image in enumerate(_normalised(known.cases)):
-        apart = {quality.FLIPS: _apart(mean[number], [each[number] for each in flipped], task)}
+        apart = {
+            quality.FLIPS: _apart(mean[number], [each[number] for each in flipped], task),
+            quality.UNSURE: quality.uncertainty(common[number], mean[number], task),
+        }
         if len(members) > 1:
             each = [member[number] for member in members]
             apart[quality.MEMBERS] = _apart(mean[number], each, task)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -18,16 +17,16 @@ from polyclinic.data.pictures import COLOURS
 from polyclinic.data.site_files import SiteToml
 from polyclinic.data.tasks import Task
 from polyclinic.engine.flower.ledger import Ledger
-from polyclinic.evaluation.intervals import bootstrap_interval
 from polyclinic.exporting.choosing import SERVER, Origin
 from polyclinic.exporting.graph import core_of, whole_graph
 from polyclinic.exporting.judging import known_cases, look_at, usual
-from polyclinic.exporting.trained import as_at_its_site, cases_of, in_use, same_everywhere
+from polyclinic.exporting.scores import scores_of
+from polyclinic.exporting.trained import as_at_its_site, cases_of, in_use
 from polyclinic.networks.parts import parameters
 from polyclinic.predict.card import card_page, card_text
-from polyclinic.predict.facts import Member, PackageFacts, QualityFacts, ScoreFacts, SiteFacts
+from polyclinic.predict.facts import Member, PackageFacts, QualityFacts, SiteFacts
 from polyclinic.predict.package import CARD, GRAPH, PAGE, Package
-from polyclinic.runs import RunError, Score
+from polyclinic.runs import RunError
 
 PACKAGES = ("polyclinic", "torch", "onnx", "numpy")
 KEPT_SETTINGS = ("task", "network", "method", "training", "federation")  # none names a folder
@@ -123,7 +122,7 @@ def _facts(
             SiteFacts(name=s.name, labels=s.kind, train=s.train, val=s.val, test=s.test)
             for s in about.sites
         ),
-        scores=tuple(_scores(origins, data)),
+        scores=tuple(scores_of(origins, data)),
         quality=judged,
         ledger=ledger.head() if ledger and ledger.path.exists() else None,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -147,39 +146,6 @@ def _spacing(data: Iterable[SiteData]) -> tuple[float, float] | None:
         return None
     rows, columns = np.median(np.concatenate(sizes), axis=0)
     return float(rows), float(columns)
-
-
-def _scores(origins: Sequence[Origin], data: Mapping[str, SiteData]) -> Iterable[ScoreFacts]:
-    """The test scores of the run, site by site; an ensemble as such has none."""
-    origin = origins[0]
-    if len(origins) > 1 or (origin.owner == SERVER and not same_everywhere(origin)):
-        return
-    folder = origin.run.folder
-    metrics = folder.about().metrics
-    groups: dict[tuple[str, str, str], list[Score]] = defaultdict(list)
-    for row in folder.scores("test"):
-        groups[row.site, row.region, row.metric].append(row)
-    for (site, region, metric), rows in groups.items():
-        known = data.get(site)
-        patients = dict(zip(known.test.names, known.test.patients, strict=True)) if known else {}
-        drawn = [patients.get(row.case, row.case) for row in rows]
-        values = [row.value for row in rows]
-        low, high = bootstrap_interval(values, drawn)
-        better = metrics[metric].better
-        yield ScoreFacts(
-            site=site,
-            region=region,
-            metric=metric,
-            title=metrics[metric].title,
-            unit=metrics[metric].unit,
-            better=better,
-            mean=float(np.mean(values)),
-            low=low,
-            high=high,
-            worst_tenth=float(np.quantile(values, 0.1 if better == "higher" else 0.9)),
-            cases=len(rows),
-            patients=len(set(drawn)),
-        )
 
 
 def bare_graph(package: Package) -> onnx.ModelProto:

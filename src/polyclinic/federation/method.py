@@ -53,7 +53,7 @@ class Method:
 
     title: ClassVar[str] = ""  # what tables call it, where that is not the name of the class
     pools: ClassVar[bool] = False  # trains on the images of all sites together
-    weighting: ClassVar[str | None] = None  # where the method's algebra needs a certain one
+    paper_weighting: ClassVar[str] = "samples"  # of its authors; "" where nothing is averaged
     shared_memory: ClassVar[frozenset[str]] = frozenset()  # groups of a site's that replies carry
     one_branch: ClassVar[bool] = False  # its loss has logits of its own, of the main branch alone
 
@@ -80,6 +80,10 @@ class Method:
     def predicts_with(self, net: Segmenter) -> Names:
         """The weights a prediction depends on; others are never disclosed."""
         return everything(net) - self.server_made(net)
+
+    def predicts_alone(self) -> bool:
+        """Whether a prediction needs no memory of the site beside the network in use."""
+        return True
 
     # The walk of a run: stages before the rounds, of each round, and after the last.
 
@@ -118,7 +122,7 @@ class Method:
 
     def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
         """Make the next shared weights from the replies."""
-        server.weights = server.combined(replies, self.weighting)
+        server.weights = server.combined(replies)
 
     def needs_mean(self) -> str:
         """Why replies can be combined by their mean only; empty where any rule will do."""

@@ -28,9 +28,13 @@ if TYPE_CHECKING:
 AT_ONCE = 12  # images predicted together
 
 
-def class_maps(method: Method, site: Site, cases: Cases) -> NDArray[np.uint8]:
-    """The most probable class of every pixel, N×H×W."""
+def class_maps(
+    method: Method, site: Site, cases: Cases, model: Mapping[str, Tensor] | None = None
+) -> NDArray[np.uint8]:
+    """The most probable class of every pixel, N×H×W; with a model, by its weights in use."""
     with method.in_use(site):
+        if model is not None:
+            site.load(model)
         found = [likeliest(found).cpu().numpy() for found in predictions(method, site, cases)]
     return np.concatenate(found) if found else cases.masks.numpy()
 
@@ -78,14 +82,16 @@ def score(
     cases: Cases,
     metrics: Sequence[str],
     chosen: Mapping[str, Metric] = {},
+    model: Mapping[str, Tensor] | None = None,
 ) -> tuple[list[ScoreRow], NDArray[np.uint8]]:
     """A row for each case, region and metric, and the class maps they were scored on.
 
     Regions are those that the site's masks show, metrics those that the study has `chosen` and the
-    built-in ones.
+    built-in ones. With a model, the weights that another site predicts with take the place of
+    this one's.
     """
     known = {**METRICS, **chosen}
-    predicted = class_maps(method, site, cases)
+    predicted = class_maps(method, site, cases, model)
     true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
     regions = site.data.known(site.task.regions)
     patients = numbered(cases.patients)

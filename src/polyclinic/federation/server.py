@@ -37,20 +37,29 @@ class Server:
             RoundTable(round=self.round, name=name, rows=sites, columns=sites, values=values)
         )
 
-    def combined(self, replies: Mapping[str, Message], weighting: str | None = None) -> Weights:
+    def combined(self, replies: Mapping[str, Message]) -> Weights:
         """The replies' weights as one: their mean, or what the study's rule makes of them."""
         parts = {site: reply.weights for site, reply in replies.items()}
         if self.settings.combine == "mean":
-            return mix(parts, self.row(replies, weighting))
+            return mix(parts, self.row(replies))
         return combined(parts, self.weights, self.settings)
 
-    def row(self, replies: Mapping[str, Message], weighting: str | None = None) -> list[float]:
+    def row(self, replies: Mapping[str, Message]) -> list[float]:
         """Each reply's share of the whole: by images, by steps, or equal; it sums to one."""
-        weighting = weighting or self.settings.weighting
-        if weighting == "uniform":
+        if self.settings.weighting == "uniform":
             counts = [1.0] * len(replies)
         else:
-            number = {"samples": "images", "steps": "steps"}[weighting]
+            number = {"samples": "images", "steps": "steps"}[self.settings.weighting]
             counts = [reply.numbers[number] for reply in replies.values()]
         total = sum(counts)
         return [count / total for count in counts]
+
+    def present(self, replies: Mapping[str, Message]) -> float:
+        """What the sites that replied count for among all, 0 to 1.
+
+        Where steps count, sites do alike here: nobody knows how many an absent one would take.
+        """
+        if self.settings.weighting != "samples":
+            return len(replies) / len(self.sites)
+        counts = {site.name: site.train for site in self.sites}
+        return sum(counts[name] for name in replies) / sum(counts.values())

@@ -10,6 +10,7 @@ from torch import Tensor
 from polyclinic.masks import UNLABELLED
 
 Inconsistency = Literal["distance", "deviation"]
+Mean = Literal["pixels", "guide"]
 SURE = 1e-5  # probabilities stay this far from 0 and 1
 
 
@@ -28,12 +29,20 @@ def inconsistency(maps: Tensor, formula: Inconsistency, *, relative: bool) -> Te
     return apart / largest if relative and largest > 0 else apart
 
 
-def guided_entropy(probabilities: Tensor, label: Tensor, guide: Tensor) -> Tensor:
-    """The mean over labelled pixels and classes of the guide times the binary cross entropy."""
+def guided_entropy(
+    probabilities: Tensor, label: Tensor, guide: Tensor, mean: Mean = "pixels"
+) -> Tensor:
+    """The mean over labelled pixels and classes of the guide times the binary cross entropy.
+
+    With the mean over the guide, its sum stands in place of their number: the value is then that
+    of the entropy where models disagree, however small or rare that is; 0 where nothing does.
+    """
     classes = torch.arange(probabilities.shape[1], device=label.device).view(1, -1, 1, 1)
     truth = label[:, None] == classes
     sure = probabilities.float().clamp(SURE, 1 - SURE)
     entropy = -torch.where(truth, sure, 1 - sure).log()
     labelled = (label != UNLABELLED)[:, None]
-    count = (labelled.sum() * probabilities.shape[1]).clamp(min=1)
-    return (guide.detach() * entropy * labelled).sum() / count
+    counted = guide.detach() * labelled
+    pixels = (labelled.sum() * probabilities.shape[1]).clamp(min=1)
+    count = pixels if mean == "pixels" else counted.sum().clamp(min=SURE**2)
+    return (counted * entropy).sum() / count

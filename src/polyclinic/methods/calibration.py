@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -19,7 +19,8 @@ from polyclinic.federation.method import DISCLOSED, Method, Stage, plain_loss, s
 from polyclinic.federation.optimizing import after_rounds
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
-from polyclinic.losses.inconsistency import Inconsistency, guided_entropy, inconsistency
+from polyclinic.losses import LOSSES
+from polyclinic.losses.inconsistency import Inconsistency, Mean, guided_entropy, inconsistency
 from polyclinic.losses.marginal import grouped, summed
 from polyclinic.networks.contract import Segmenter
 from polyclinic.runs import SiteInfo
@@ -31,7 +32,7 @@ Models = dict[str, dict[str, Tensor]]
 class IGC:
     """After the last round each site trains further, most where the sites' models disagree.
 
-    Sites disclose what their models differ in, once. The loss is the plain one and `weight`
+    Sites disclose what their models differ in, once. The loss is that of the labels and `weight`
     times a cross entropy guided by the inconsistency, `relative` to its largest value in a batch.
     """
 
@@ -43,6 +44,10 @@ class IGC:
     """Learning rate over the study's."""
     weight: Annotated[float, Field(ge=0)] = 1.0
     """Weight of the guided loss; 0 is plain fine-tuning, and nothing is disclosed."""
+    loss: Literal["study", "ce", "dice", "ce+dice"] = "study"
+    """Loss of the labels while calibrating; the released code has Dice alone."""
+    mean: Mean = "pixels"
+    """Mean of the guided loss: over all pixels, or over the disagreement, which is often rare."""
     inconsistency: Inconsistency = "distance"
     """How disagreement is measured: the paper's distance or the code's deviation."""
     relative: bool = True
@@ -70,22 +75,35 @@ class IGC:
         steps = site.steps_of(iterations=self.iterations, epochs=self.epochs)
         with method.in_use(site):
             others = [site.twin(model) for model in borrowed(site.message.extras).values()]
-            loss = partial(self.loss, method, [site.twin({}), *others]) if others else plain_loss
+            loss = partial(self.guided, method, [site.twin({}), *others]) if others else self.plain
             site.fit(loss, steps=steps, training=after_rounds(site.training, self.rate))
         return Message()
 
-    def loss(self, method: Method, models: list[Segmenter], site: Site, batch: Batch) -> Tensor:
+    def plain(self, site: Site, batch: Batch) -> Tensor:
+        """Labels alone."""
+        if self.loss == "study":
+            return plain_loss(site, batch)
+        return self._labelled(site, site.net(batch.images), batch)
+
+    def _labelled(self, site: Site, logits: Tensor, batch: Batch) -> Tensor:
+        if self.loss == "study":
+            return site.task_loss(logits, batch)
+        own = site.marginal(LOSSES[self.loss])
+        return own(logits, batch.labels) + site.stand_ins(logits, batch)
+
+    def guided(self, method: Method, models: list[Segmenter], site: Site, batch: Batch) -> Tensor:
         """Labels, and labels where the models disagree."""
         # Judges predict as they are scored: in float32, whatever the training's precision is.
         with torch.no_grad(), torch.autocast(site.device.type, enabled=False):
             maps = [method.predict(replace(site, net=each), batch.images) for each in models]
         logits, labels, opinions = site.net(batch.images), batch.labels, torch.stack(maps)
-        plain = site.task_loss(logits, batch)
+        plain = self._labelled(site, logits, batch)
         for groups in site.data.groups:
             logits, labels = grouped(logits, labels, groups)
             opinions = summed(opinions, groups)
         guide = inconsistency(opinions, self.inconsistency, relative=self.relative)
-        return plain + self.weight * guided_entropy(logits.float().softmax(1), labels, guide)
+        probabilities = logits.float().softmax(1)
+        return plain + self.weight * guided_entropy(probabilities, labels, guide, self.mean)
 
 
 def fingerprints(server: Server, info: SiteInfo) -> Message:  # noqa: ARG001

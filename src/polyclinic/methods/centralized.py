@@ -21,6 +21,7 @@ class Centralized(Method):
     """Take as many steps as all sites together, not as one site."""
 
     pools: ClassVar[bool] = True
+    paper_weighting: ClassVar[str] = ""
 
     def train(self, site: Site) -> None:
         """Learn from the pooled images."""

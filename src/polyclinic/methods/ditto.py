@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -21,6 +21,8 @@ class Ditto(Method):
 
     pull: Annotated[float, Field(ge=0)] = 0.1
     """Strength of the pull towards the shared weights."""
+
+    paper_weighting: ClassVar[str] = "uniform"
 
     def receive(self, site: Site) -> None:
         """The shared weights; at the first visit the personal model starts from them too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -20,6 +20,8 @@ from polyclinic.networks.parts import under
 from polyclinic.seeds import torch_generator
 
 PROJECTOR = "projector"
+TARGET, ENHANCED = "target", "enhanced"  # groups of a site's memory
+MOVED, FOLLOWED, BEHIND = "enhancement moved", "target followed", "target behind"
 SPREADS = ("spread of embeddings", "spread of features")  # behind the projector and before it
 COLLAPSED = (0.1, 0.03)  # spreads below these are told as a collapse; 1 is evenly on the sphere
 LATE = 0.25  # the share of a visit's steps, its last ones, that are judged
@@ -41,6 +43,8 @@ class Enhancement:
     """Learning rate over the study's."""
     decay: Annotated[float, Field(ge=0, le=1)] = 0.99
     """Share of itself that the target keeps at each step."""
+    target: Literal["new", "kept"] = "new"
+    """Made anew at each visit, as in the paper, or kept at the site from one visit to the next."""
     hidden: Annotated[int, Field(ge=1)] = 512
     """Channels inside the projector."""
     outputs: Annotated[int, Field(ge=1)] = 128
@@ -67,6 +71,7 @@ def projector(channels: int, how: Enhancement) -> nn.Module:
 def enhance(site: Site, how: Enhancement, views: Views) -> dict[str, float]:
     """Train the site's encoder and projector towards a slowly following copy of them.
 
+    The copy lives in the site's memory where it is kept, and how far it followed does in any case.
     Gives the spreads of the embeddings, and of the features they are made from, for the record: the
     projector's norms hold embeddings apart even where features have become alike. Running
     statistics stay as they are: views look unlike the images that will be predicted.
@@ -80,6 +85,8 @@ def enhance(site: Site, how: Enhancement, views: Views) -> dict[str, float]:
         return {}
     online = nn.ModuleList((site.net.encoder, site.net.get_submodule(PROJECTOR)))
     target = copy.deepcopy(online).requires_grad_(False).train()
+    _recall(target, site)
+    began, aimed = _flat(online), _flat(target)
     rng = torch_generator(site.seed, site.info.name, site.round, site.stage, "views")
     spreads: list[tuple[float, float]] = []
 
@@ -102,7 +109,20 @@ def enhance(site: Site, how: Enhancement, views: Views) -> dict[str, float]:
             training=site.training.model_copy(update=own_rate),
             stream="enhance",
         )
+    if spreads:
+        follow(target, online, how.decay)
+        _note(site, _flat(online), began, aimed, _flat(target))
+    if how.target == "kept":
+        named = target.named_parameters()
+        site.memory.update({f"{TARGET}/{name}": each.detach().clone() for name, each in named})
     return _watched(site, spreads)
+
+
+def enhanced(site: Site) -> dict[str, float]:
+    """What the last enhancement did at a site: how far it moved the encoder and its target."""
+    start = f"{ENHANCED}/"
+    found = {name: value for name, value in site.memory.items() if name.startswith(start)}
+    return {name.removeprefix(start): float(value) for name, value in found.items()}
 
 
 def disagreement(embedded: Tensor, aims: Tensor) -> Tensor:
@@ -126,6 +146,33 @@ def follow(target: nn.Module, online: nn.Module, decay: float) -> None:
     """Move the target's parameters towards the online ones, keeping `decay` of themselves."""
     for aim, own in zip(target.parameters(), online.parameters(), strict=True):
         aim.lerp_(own, 1 - decay)
+
+
+def _recall(target: nn.Module, site: Site) -> None:
+    for name, parameter in target.named_parameters():
+        if f"{TARGET}/{name}" in site.memory:
+            parameter.copy_(site.memory[f"{TARGET}/{name}"])
+
+
+def _note(site: Site, online: Tensor, began: Tensor, aimed: Tensor, target: Tensor) -> None:
+    """Remember the way of the encoder relative to its length, and how much of it the target went.
+
+    A target that is kept has come from further behind: what is told is how far that is.
+    """
+    length = online.norm().clamp(min=1e-12)
+    notes = {MOVED: (online - began).norm() / length}
+    if torch.equal(aimed, began):
+        way = (online - aimed).norm().clamp(min=1e-12)
+        notes[FOLLOWED] = 1 - (online - target).norm() / way
+    else:
+        notes[BEHIND] = (online - target).norm() / length
+    for name in (MOVED, FOLLOWED, BEHIND):
+        site.memory.pop(f"{ENHANCED}/{name}", None)
+    site.memory.update({f"{ENHANCED}/{name}": value for name, value in notes.items()})
+
+
+def _flat(modules: nn.Module) -> Tensor:
+    return torch.cat([each.detach().flatten() for each in modules.parameters()])
 
 
 def _embedded(modules: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:

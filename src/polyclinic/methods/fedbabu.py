@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from polyclinic.federation.method import Method, Stage
 from polyclinic.federation.site import Site
@@ -20,6 +21,8 @@ class FedBABU(Method):
 
     tuning: FineTune = field(default_factory=FineTune)
     """How the sites tune their models after the last round."""
+
+    paper_weighting: ClassVar[str] = "uniform"
 
     def shares(self, net: Segmenter) -> Names:
         """All but the head, which is everywhere the same until it is tuned."""

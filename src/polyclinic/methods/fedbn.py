@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from polyclinic.federation.method import Method
 from polyclinic.networks.contract import Segmenter
@@ -12,6 +13,8 @@ from polyclinic.networks.parts import Names, everything, nonempty, norms
 @dataclass(frozen=True)
 class FedBN(Method):
     """FedAvg, but every BatchNorm layer (scale, shift and statistics) is private to its site."""
+
+    paper_weighting: ClassVar[str] = "uniform"
 
     def shares(self, net: Segmenter) -> Names:
         """All but the norm layers, which are found by their type."""

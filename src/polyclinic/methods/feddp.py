@@ -23,7 +23,7 @@ from polyclinic.networks.parts import Names, everything, nonempty
 class FedDP(Method):
     """Averaging of all but the queries of a transformer's attention, then calibration.
 
-    `private` can name other parts of the attention; sites count alike.
+    `private` can name other parts of the attention.
     """
 
     private: Literal["queries", "keys", "values", "queries+keys", "none"] = "queries"
@@ -33,7 +33,7 @@ class FedDP(Method):
     calibration: IGC = field(default_factory=IGC)
     """The settings of the calibration."""
 
-    weighting: ClassVar[str | None] = "uniform"
+    paper_weighting: ClassVar[str] = "uniform"
 
     def shares(self, net: Segmenter) -> Names:
         """All but the private parts of the attention."""

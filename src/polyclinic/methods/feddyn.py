@@ -22,13 +22,13 @@ DRIFT = "drift"  # what all of a site's, or the mean site's, rounds added to wei
 class FedDyn(Method):
     """Sites are held near the shared weights less their own drift; the server adds the mean drift.
 
-    Where nothing moves any more, all sites' gradients cancel. Sites count alike.
+    Where nothing moves any more, all sites' gradients cancel, weighted as sites are averaged.
     """
 
     pull: Annotated[float, Field(ge=0)] = 0.1
     """Strength of the pull (the paper's α), on half the squared distance; 0 is FedAvg."""
 
-    weighting: ClassVar[str | None] = "uniform"
+    paper_weighting: ClassVar[str] = "uniform"
 
     def needs_mean(self) -> str:
         """The mean of all drifts must be that of the sites' own."""
@@ -62,6 +62,7 @@ class FedDyn(Method):
         learned = server.weights.names - server.buffers
         mean = server.weights.pick(learned)
         drift = server.memory.get(DRIFT, torch.zeros_like(mean.flat))
-        present = len(replies) / len(server.sites)
-        server.memory[DRIFT] = drift + present * (mean.flat - before.pick(learned).flat)
+        server.memory[DRIFT] = drift + server.present(replies) * (
+            mean.flat - before.pick(learned).flat
+        )
         server.weights.load(Weights(mean.layout, mean.flat + server.memory[DRIFT]))

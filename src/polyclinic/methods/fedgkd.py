@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -45,6 +45,8 @@ class FedGKD(Method):
     """Divisor of the logits in the distillation."""
     teacher: Literal["mean", "vote"] = "mean"
     """One teacher, the mean of the models, or each by its vote of validation losses."""
+
+    paper_weighting: ClassVar[str] = "uniform"
 
     def finalizing(self) -> Stage:
         """Taking up the shared weights needs no teacher."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -72,6 +72,8 @@ class FedLC(Method):
     """Calibrate heads after the last round; otherwise heads never leave their sites."""
     calibration: Calibration = field(default_factory=Calibration)
     """How the heads are calibrated."""
+
+    paper_weighting: ClassVar[str] = "uniform"
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with a gate at its deepest map and, where wanted, calibration."""

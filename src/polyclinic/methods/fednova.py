@@ -36,7 +36,7 @@ class FedNova(Method):
         before = server.weights
         super().combine(server, replies)
         learned = server.weights.names - server.buffers
-        shares = server.row(replies, self.weighting)
+        shares = server.row(replies)
         row, rest = normalized(shares, [reply.numbers[WORK] for reply in replies.values()])
         parts = {site: reply.weights.pick(learned) for site, reply in replies.items()}
         server.weights.load(mix({**parts, "": before.pick(learned)}, [*row, rest]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -47,6 +47,8 @@ class FedSM(Method):
     uses: Literal["selected", "personal"] = "selected"
     """Model that a site uses: the one selected for an image, or its personal one."""
 
+    paper_weighting: ClassVar[str] = "steps"
+
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with a personal copy and a selector."""
         return SuperSegmenter(net, sites=len(sites), width=self.selector_width)
@@ -55,6 +57,10 @@ class FedSM(Method):
         """All but the selector, which only chooses and is the same everywhere."""
         personal = under(net, COPY)
         return personal if self.uses == "personal" else everything(net) - under(net, SELECTOR)
+
+    def predicts_alone(self) -> bool:
+        """A site that selects remembers the others' personal models."""
+        return self.uses == "personal"
 
     def each_round(self) -> tuple[Stage, ...]:
         """One stage, in which personal models leave their sites."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
@@ -15,6 +16,8 @@ from polyclinic.networks.parts import Names
 @dataclass(frozen=True)
 class Local(Method):
     """Each site trains alone from the common start; nothing is shared."""
+
+    paper_weighting: ClassVar[str] = ""
 
     def shares(self, net: Segmenter) -> Names:  # noqa: ARG002
         """Nothing."""

@@ -50,6 +50,8 @@ class MetaFed(Method):
     personal: Annotated[float, Field(ge=0)] = 1.0
     """Rounds that each site trains after the ring."""
 
+    paper_weighting: ClassVar[str] = ""
+
     def keeps(self, net: Segmenter) -> Names:
         """Everything: each site has a model of its own."""
         return everything(net)

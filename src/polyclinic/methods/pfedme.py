@@ -25,7 +25,7 @@ class PFedMe(Method):
 
     After every `inner_steps` the shared weights go the share `follow` of the way to the personal
     ones (the paper's learning rate times its λ); the server goes `server_rate` of the way to the
-    mean. Sites count alike.
+    mean.
     """
 
     pull: Annotated[float, Field(ge=0)] = 0.1
@@ -38,7 +38,7 @@ class PFedMe(Method):
     """Share of the way that the server goes to the mean; 1 is the mean, more goes beyond."""
 
     title: ClassVar[str] = "pFedMe"
-    weighting: ClassVar[str | None] = "uniform"
+    paper_weighting: ClassVar[str] = "uniform"
 
     def needs_mean(self) -> str:
         """The server can go towards whatever a rule gives."""

@@ -7,11 +7,20 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from polyclinic.data.cases import Batch
 from polyclinic.data.random_views import Views
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, Stage
 from polyclinic.federation.site import Site
-from polyclinic.methods.enhancement import PROJECTOR, Enhancement, enhance, projector
+from polyclinic.methods.enhancement import (
+    PROJECTOR,
+    SPREADS,
+    Enhancement,
+    enhance,
+    enhanced,
+    projector,
+    spread,
+)
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, part, under
 from polyclinic.networks.widening import smallest_maps
@@ -24,8 +33,7 @@ PRIVATE = ("decoder", "head")
 class PFLFE(Method):
     """A shared encoder under private decoders: enhanced, averaged, trained and averaged again.
 
-    With `private_layers` only so many last layers are private instead of decoder and head; sites
-    count alike.
+    With `private_layers` only so many last layers are private instead of decoder and head.
     """
 
     enhancement: Enhancement = field(default_factory=Enhancement)
@@ -35,7 +43,7 @@ class PFLFE(Method):
     private_layers: Annotated[int, Field(ge=1)] | None = None
     """Number of last layers that are private; by default all of decoder and head."""
 
-    weighting: ClassVar[str | None] = "uniform"
+    paper_weighting: ClassVar[str] = "uniform"
     title: ClassVar[str] = "pFLFE"
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
@@ -71,6 +79,14 @@ class PFLFE(Method):
         self.receive(site)
         numbers = enhance(site, self.enhancement, self.views)
         return replace(self.send(site), numbers=numbers)
+
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:
+        """What the enhancement moved, and how unlike images look to the encoder."""
+        if not self.enhancement.share:
+            return {}
+        deepest = site.net.encoder(batch.images)[-1].mean((2, 3))
+        alone = len(deepest) < 2
+        return enhanced(site) | ({} if alone else {SPREADS[1]: spread(deepest)})
 
     def _projector(self, net: Segmenter) -> Names:
         return part(net, PROJECTOR) if self.enhancement.share else frozenset()

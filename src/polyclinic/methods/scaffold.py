@@ -24,8 +24,8 @@ OWN, COMMON, CHANGE = "control", "common control", "change of control"
 class SCAFFOLD(Method):
     """Corrects each step by the difference of the common and the site's own control variate.
 
-    Its algebra needs plain SGD and equal weights, so it always trains with them, at a learning
-    rate of its own; controls are renewed from the way travelled (option II).
+    Its algebra needs plain SGD, so it always trains with that, at a learning rate of its own;
+    controls are averaged as weights are, and renewed from the way travelled (option II).
     """
 
     learning_rate: Annotated[float, Field(gt=0)] = 0.1
@@ -33,7 +33,7 @@ class SCAFFOLD(Method):
     server_rate: Annotated[float, Field(gt=0)] = 1.0
     """Size of the server's step towards the mean reply."""
 
-    weighting: ClassVar[str | None] = "uniform"
+    paper_weighting: ClassVar[str] = "uniform"
     shared_memory: ClassVar[frozenset[str]] = frozenset({OWN})  # its change is, at first, all of it
 
     def message(self, server: Server, info: SiteInfo) -> Message:  # noqa: ARG002
@@ -72,11 +72,12 @@ class SCAFFOLD(Method):
             # A longer step could take a running variance below zero: statistics stay the mean.
             stepped = {key.removeprefix(f"{CHANGE}/") for r in replies.values() for key in r.extras}
             server.weights.load(mean.pick(mean.names - stepped))
-        for reply in replies.values():
+        present = server.present(replies)
+        for reply, share in zip(replies.values(), server.row(replies), strict=True):
             for key, change in reply.extras.items():
                 name = key.replace(CHANGE, COMMON, 1)
                 old = server.memory.get(name, torch.zeros(()))
-                server.memory[name] = old + change / len(server.sites)
+                server.memory[name] = old + present * share * change
 
     def needs_mean(self) -> str:
         """The common control would no longer be that of the weights."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, cast
@@ -10,8 +11,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Batch
+from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
+from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.losses import Loss, Marginal, SegmentationLoss, virtual_class_loss
 from polyclinic.networks.affinity import ROLES, Projection, Role, add_affinity, affinity
@@ -19,6 +23,13 @@ from polyclinic.networks.contract import Segmenter, likeliest
 from polyclinic.networks.parts import Names, everything
 from polyclinic.networks.virtual_head import VirtualHead, replace_head
 from polyclinic.runs import SiteInfo
+
+log = logging.getLogger("polyclinic")
+
+KERNEL = "head.weight"
+LOOKED_AT = 12  # images of a site, in a round
+LEAST = 0.01  # the share of pixels from which a virtual class counts as used
+USED, USED_SHARE, ROOM = "virtual classes used", "virtual share used", "kernels fit"
 
 Weight = Annotated[float, Field(ge=0)]
 Sharing = Literal[
@@ -31,7 +42,8 @@ class VirtualClasses(Method):
     """FedAvg with frozen virtual classes in the head, and private affinities at each level.
 
     `virtual_classes` counts them in multiples of real classes × sites; 0 leaves the network its own
-    head. Of the affinities a site shares what `paa_shares` says.
+    head, and `virtual_weight` = 0 the head of cosines without their loss, the control that differs
+    in nothing else. Of the affinities a site shares what `paa_shares` says.
     """
 
     virtual_classes: Annotated[float, Field(ge=0)] = 1.0
@@ -42,6 +54,8 @@ class VirtualClasses(Method):
     """Weight of the cross entropy over real classes."""
     virtual_weight: Weight = 1.0
     """Weight of the cross entropy over virtual classes."""
+    signed: bool = False
+    """Count embeddings from the mean of their channels, so that they have both signs."""
     paa: bool = True
     """Affinities at each level of the decoder (PAA)."""
     paa_shares: Sharing = "key"
@@ -50,13 +64,29 @@ class VirtualClasses(Method):
     """Layers of the affinities."""
 
     title: ClassVar[str] = "Virtual classes"
+    paper_weighting: ClassVar[str] = "uniform"
+
+    def start(self, server: Server) -> None:
+        """Tell where there are more kernels than directions that are orthogonal."""
+        kernel = server.weights.get(KERNEL) if self.virtual_classes else None
+        if kernel is None:
+            return
+        classes, channels = kernel.shape
+        virtual = max(1, round(self.virtual_classes * classes * len(server.sites)))
+        if virtual + classes > channels:
+            log.warning(
+                "%d virtual and %d real classes do not fit into %d channels orthogonally: take "
+                "fewer (method.virtual_classes), or a wider network",
+                *(virtual, classes, channels),
+            )
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:
         """The network with virtual classes in its head and affinities in its decoder."""
         if self.virtual_classes:
             count = max(1, round(self.virtual_classes * net.classes * len(sites)))
             # The run's own seed: the network is made under it, on every machine alike.
-            replace_head(net, virtual=count, scale=self.scale, seed=torch.initial_seed())
+            seed = torch.initial_seed()
+            replace_head(net, virtual=count, scale=self.scale, seed=seed, signed=self.signed)
         if self.paa:
             add_affinity(net, self.projection)
         return net
@@ -71,11 +101,41 @@ class VirtualClasses(Method):
         shared = ROLES if self.paa_shares == "all" else self.paa_shares.split("+")
         return tuple(role for role in ROLES if role not in shared)
 
+    @property
+    def attracts(self) -> bool:
+        """Whether there are virtual classes that a loss draws pixels to."""
+        return bool(self.virtual_classes and self.virtual_weight)
+
+    def send(self, site: Site) -> Message:
+        """The weights, and how many virtual classes the site's pixels are nearest to."""
+        reply = super().send(site)
+        if not self.attracts:
+            return reply
+        few = site.data.train.select(range(min(LOOKED_AT, len(site.data.train))))
+        site.net.eval()
+        seen = next(iter(in_order(few, batch=LOOKED_AT, device=site.device)))
+        return replace(reply, numbers={USED: self.used(site, seen)[USED]})
+
+    @torch.no_grad()
+    def used(self, site: Site, batch: Batch) -> dict[str, float]:
+        """How many virtual classes at least a hundredth of the pixels is nearest to."""
+        shares = cast(VirtualHead, site.net.head).nearest(site.net.embed(batch.images))
+        count = int((shares >= LEAST).sum())
+        return {USED: float(count), USED_SHARE: count / len(shares)}
+
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:
+        """How many virtual classes are used, and whether all kernels fit into the channels."""
+        if not self.attracts:
+            return {}
+        head = cast(VirtualHead, site.net.head)
+        kernels = len(head.virtual) + len(head.weight)
+        return {**self.used(site, batch), ROOM: head.weight.shape[1] / kernels}
+
     def loss(self, site: Site, batch: Batch) -> Tensor:
         """Labels on the real classes, and the nearest virtual class among the virtual ones."""
         maps = site.net.embed(batch.images)
         virtual = None
-        if self.virtual_classes and self.virtual_weight:
+        if self.attracts:
             real, virtual = cast(VirtualHead, site.net.head).both(maps)
         else:
             real = site.net.head(maps)

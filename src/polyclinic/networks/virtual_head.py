@@ -17,8 +17,10 @@ DRAWS = 12  # uniform draws whose sum is nearly normal, with a variance of one
 class VirtualHead(nn.Module):
     """Logits are `scale` times the cosine of a pixel's embedding and a class's kernel.
 
-    All kernels start orthogonal. Those of virtual classes are no weights but a constant that
-    follows from the seed: nothing trains, averages, sends or saves them.
+    All kernels start orthogonal, as long as channels allow. Those of virtual classes are no weights
+    but a constant that follows from the seed: nothing trains, averages, sends or saves them. With
+    `signed` an embedding is counted from the mean of its channels: what a ReLU left has few
+    directions otherwise.
     """
 
     virtual: Tensor
@@ -31,6 +33,7 @@ class VirtualHead(nn.Module):
         virtual: int,
         scale: float,
         seed: int,
+        signed: bool = False,
         enlargement: int = 1,
     ) -> None:
         super().__init__()
@@ -38,6 +41,7 @@ class VirtualHead(nn.Module):
         self.weight = nn.Parameter(kernels[virtual:].clone())
         self.register_buffer("virtual", kernels[:virtual].clone(), persistent=False)
         self.scale = scale
+        self.signed = signed
         self.enlargement = enlargement
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -49,6 +53,12 @@ class VirtualHead(nn.Module):
         directions = self._directions(maps)
         return self._real(directions), self._logits(directions, self.virtual)
 
+    def nearest(self, maps: Tensor) -> Tensor:
+        """Give the share of pixels that is nearest to each virtual class."""
+        logits = self._logits(self._directions(maps), self.virtual)
+        counts = torch.bincount(logits.argmax(1).flatten(), minlength=len(self.virtual))
+        return counts / counts.sum()
+
     def _real(self, directions: Tensor) -> Tensor:
         kernels = functional.normalize(self.weight, dim=1, eps=SHORTEST)
         logits = self._logits(directions, kernels)
@@ -57,13 +67,16 @@ class VirtualHead(nn.Module):
         return functional.interpolate(logits, scale_factor=self.enlargement, mode="bilinear")
 
     def _directions(self, maps: Tensor) -> Tensor:
-        return functional.normalize(maps, dim=1, eps=SHORTEST)
+        centred = maps - maps.mean(1, keepdim=True) if self.signed else maps
+        return functional.normalize(centred, dim=1, eps=SHORTEST)
 
     def _logits(self, directions: Tensor, kernels: Tensor) -> Tensor:
         return functional.conv2d(directions, (self.scale * kernels)[:, :, None, None])
 
 
-def replace_head(net: Segmenter, *, virtual: int, scale: float, seed: int) -> None:
+def replace_head(
+    net: Segmenter, *, virtual: int, scale: float, seed: int, signed: bool = False
+) -> None:
     """Give a network a head of cosines with so many virtual classes in place of its own."""
     last = smallest_maps(net)[1][-1]
     net.head = VirtualHead(
@@ -72,6 +85,7 @@ def replace_head(net: Segmenter, *, virtual: int, scale: float, seed: int) -> No
         virtual=virtual,
         scale=scale,
         seed=seed,
+        signed=signed,
         enlargement=net.divisor // last.shape[2],
     )
 

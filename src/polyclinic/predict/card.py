@@ -36,17 +36,30 @@ def _context(facts: PackageFacts) -> dict[str, Any]:
         "metrics": list(metrics.values()),
         "rows": [(site, region, found) for (site, region), found in rows.items()],
         "owners": {member.site for member in facts.members},
+        "scored": _scored(facts),
         "failures": list(failures(facts)),
         "not_for": NOT_FOR,
         "settings": facts.settings,
     }
 
 
+def _scored(facts: PackageFacts) -> str:
+    """What was scored at each site."""
+    if len(facts.members) > 1:
+        return "The whole ensemble was scored at each site, when it was exported"
+    if facts.members[0].site == "server":
+        return "This model was scored at each site"
+    return "Each site was scored with the model it uses"
+
+
 def failures(facts: PackageFacts) -> list[str]:
     """What is known to go wrong, in sentences."""
     told = []
     if not facts.scores:
-        told.append("This model as such has no test scores: run `polyclinic evaluate` first.")
+        told.append(
+            "This model as such has no test scores: no test cases lay where it was exported. Run "
+            "`polyclinic evaluate` first."
+        )
     first = facts.scores[0].metric if facts.scores else ""
     scores = [score for score in facts.scores if score.metric == first]
     for score in scores:

@@ -3,9 +3,8 @@
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,15 +15,15 @@ from polyclinic.data.preparing import geometry_of
 from polyclinic.data.tasks import Task
 from polyclinic.evaluation import METRICS, Metric
 from polyclinic.evaluation.intervals import bootstrap_interval
-from polyclinic.evaluation.scoring import all_metrics, union
+from polyclinic.evaluation.scoring import ScoreRow, all_metrics, best_median_worst, union
 from polyclinic.masks import Mask
 from polyclinic.predict.facts import ScoreFacts
-from polyclinic.predict.labelled import LabelledCase, labelled_site
+from polyclinic.predict.labelled import LabelledCase, LabelledSite, labelled_site
 from polyclinic.predict.model import Model
 from polyclinic.predict.package import PackageError
+from polyclinic.runs import Rank
 
 REGION_METRICS = tuple(name for name, metric in METRICS.items() if metric.of_what == "region")
-PICTURES = 6  # of each model: its worst cases
 
 
 class CaseScore(NamedTuple):
@@ -40,26 +39,26 @@ class CaseScore(NamedTuple):
     doubt: float
 
 
-class Worst(NamedTuple):
-    """One of a model's worst cases by the first metric, with its true and predicted contours."""
+class Shown(NamedTuple):
+    """A model's best, median or worst case of a site, with its true and predicted contours."""
 
+    model: str
     site: str
+    rank: Rank
     case: str
-    metric: str
-    value: float
-    doubt: float
     picture: Picture
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What came of it: all scores, and each model's worst cases as pictures."""
+    """What came of it: all scores, and a few cases of each model and site as pictures."""
 
     models: tuple[str, ...]
     sites: tuple[str, ...]
+    task: Task
     metrics: Mapping[str, Metric]
     scores: tuple[CaseScore, ...]
-    worst: Mapping[str, tuple[Worst, ...]]
+    shown: tuple[Shown, ...]
 
     def summary(self) -> list[tuple[str, ScoreFacts]]:
         """Each model's mean at each site of each region and metric, with its interval."""
@@ -134,31 +133,40 @@ def evaluate(
     task = same_task(models)
     sites = [labelled_site(folder, task, split) for folder in folders]
     scores: list[CaseScore] = []
-    worst: dict[str, list[Worst]] = {name: [] for name in models}
     for site in sites:
         regions = site.regions(task)
         for case in site.cases(task):
             for name, model in models.items():
                 found = model.look(case.image)
                 predicted, true, sizes = _sized(model, case, found.classes, in_square)
-                row = CaseScore(
-                    name, site.name, case.name, case.patient, "", "", 0, found.note.doubt
-                )
-                rows = [
-                    row._replace(region=region, metric=metric, value=value)
+                about = (name, site.name, case.name, case.patient)
+                scores += [
+                    CaseScore(*about, region, metric, value, found.note.doubt)
                     for region, classes in regions.items()
                     for metric, value in all_metrics(
                         union(predicted, classes), union(true, classes), sizes, metrics
                     ).items()
                 ]
-                scores += rows
-                keep_worst(worst[name], rows, partial(_picture, case, found.classes, task))
             on_case(case.name)
     measured = [site.measured for site in sites]
     known = {name: replace(METRICS[name], unit=METRICS[name].unit_at(measured)) for name in metrics}
-    kept = {name: tuple(found) for name, found in worst.items()}
+    shown = [each for site in sites for each in _shown(models, site, scores, task)]
     names = tuple(site.name for site in sites)
-    return Evaluation(tuple(models), names, known, tuple(scores), kept)
+    return Evaluation(tuple(models), names, task, known, tuple(scores), tuple(shown))
+
+
+def _shown(
+    models: Mapping[str, Model], site: LabelledSite, scores: Sequence[CaseScore], task: Task
+) -> Iterator[Shown]:
+    """The pictures of a site: only when all is scored it is known which, so they are read again."""
+    for name, model in models.items():
+        of_site = [row for row in scores if (row.model, row.site) == (name, site.name)]
+        rows = [ScoreRow(row.case, row.region, row.metric, row.value) for row in of_site]
+        places = best_median_worst([case.name for case in site.chosen], rows)
+        for rank, place in places.items():
+            (case,) = replace(site, chosen=(site.chosen[place],)).cases(task)
+            picture = _picture(case, model.classes(case.image), task)
+            yield Shown(name, site.name, rank, case.name, picture)
 
 
 def same_task(models: Mapping[str, Model]) -> Task:
@@ -171,18 +179,6 @@ def same_task(models: Mapping[str, Model]) -> Task:
                 f"{first.task.name}: only models of one task can be compared"
             )
     return first.task
-
-
-def keep_worst(worst: list[Worst], rows: Sequence[CaseScore], draw: Callable[[], Picture]) -> None:
-    """Keep the picture of a case if it is among the worst by the mean of the first metric."""
-    first = [row for row in rows if row.metric == rows[0].metric]
-    mean = float(np.mean([row.value for row in first]))
-    sign = 1 if METRICS[rows[0].metric].better == "higher" else -1
-    place = sum(sign * each.value <= sign * mean for each in worst)
-    if place < PICTURES:
-        about = rows[0]
-        worst.insert(place, Worst(about.site, about.case, about.metric, mean, about.doubt, draw()))
-        del worst[PICTURES:]
 
 
 def _sized(

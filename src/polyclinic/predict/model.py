@@ -68,8 +68,9 @@ class Model:
         names = ["classes", "probabilities", "members", "prepared"]
         classes, probabilities, members, prepared = self._run(image, names)
         task = self.task
-        mean = _likeliest(members.mean(axis=0) if len(members) > 1 else members[0])
-        apart = {}
+        common = members.mean(axis=0) if len(members) > 1 else members[0]
+        mean = _likeliest(common)
+        apart = {quality.UNSURE: quality.uncertainty(common, mean, task)}
         if flips:
             turned = [np.flip(self.classes(np.flip(image, axis)), axis - 1) for axis in (1, 2)]
             apart[quality.FLIPS] = float(

@@ -19,16 +19,17 @@ BINS = 32  # of a histogram, for each channel
 UNUSUAL = 0.95  # the share of known cases that are not
 LEAST_SHARE = 1e-3  # of an image: regions below it are as good as empty
 # A limit is at least so far above the middle: a few known cases that all agree prove little.
-MARGINS = {"size": 0.2, "flips": 0.02, "members": 0.02, "image": 0.01}
-SIZE, FLIPS, MEMBERS, IMAGE = MARGINS
+MARGINS = {"size": 0.2, "flips": 0.02, "members": 0.02, "unsure": 0.02, "image": 0.01}
+SIZE, FLIPS, MEMBERS, UNSURE, IMAGE = MARGINS
+DISAGREEMENTS = (FLIPS, MEMBERS, UNSURE)  # of a model with itself
 
 
 @dataclass(frozen=True)
 class Note:
     """What is doubtful about a prediction: reasons, the measures, and all of them in one number.
 
-    It is 0 for a usual case, 1 where one measure reaches its limit and the others are usual, and
-    not a number where nothing is known.
+    It is 0 in the middle of known cases, below 0 for a surer one, 1 where the model disagrees with
+    itself as much as in one known case of twenty, and not a number where nothing is known.
     """
 
     doubt: float
@@ -63,6 +64,19 @@ def disagreement(first: Mask, second: Mask, task: Task) -> float:
         total = np.count_nonzero(one) + np.count_nonzero(other)
         common = np.count_nonzero(one & other)
         apart.append(1 - 2 * common / total if total else 0.0)
+    return float(np.mean(apart))
+
+
+def uncertainty(probabilities: NDArray[np.floating], classes: Mask, task: Task) -> float:
+    """How little of a class map (R×R) its own probabilities (K×R×R) stand for: 1 minus their Dice.
+
+    That is the Dice that the model itself expects, mean over the regions.
+    """
+    apart = []
+    for numbers in task.regions.values():
+        here, chance = np.isin(classes, numbers), probabilities[list(numbers)].sum(axis=0)
+        total = np.count_nonzero(here) + float(chance.sum())
+        apart.append(1 - 2 * float(chance[here].sum()) / total if total else 0.0)
     return float(np.mean(apart))
 
 
@@ -118,8 +132,17 @@ def judge(
         if number > 1
         for sentence in _reasons(name, shares, facts)
     ]
-    doubt = math.sqrt(sum(max(number, 0.0) ** 2 for number in over.values()))
-    return Note(doubt, tuple(reasons), measures)
+    return Note(_doubt(over), tuple(reasons), measures)
+
+
+def _doubt(over: Mapping[str, float]) -> float:
+    """The mean of what the model says of itself, and what is beyond the limits in the rest.
+
+    Decision 092 says how this rule was chosen.
+    """
+    own = [number for name, number in over.items() if name in DISAGREEMENTS]
+    beyond = [max(number - 1, 0.0) for name, number in over.items() if name not in DISAGREEMENTS]
+    return float(np.mean(own or [0.0])) + sum(beyond)
 
 
 def _reasons(name: str, shares: Mapping[str, float], facts: QualityFacts) -> Iterable[str]:
@@ -137,5 +160,6 @@ def _reasons(name: str, shares: Mapping[str, float], facts: QualityFacts) -> Ite
 _WORDS = {
     FLIPS: "the mirrored image gives another mask",
     MEMBERS: "the models of the ensemble disagree",
+    UNSURE: "the model is unsure of its own mask",
     IMAGE: "the image is unlike the training images",
 }

@@ -15,6 +15,7 @@ from polyclinic.evaluation.ranking import (
     within_noise,
 )
 from polyclinic.evaluation.statistics import OVERALL
+from polyclinic.report.conditions import ceilings_of, scored_rows
 from polyclinic.report.reading import Comparison, MethodRuns
 from polyclinic.report.words import enumeration
 
@@ -24,12 +25,12 @@ Part = str | None  # a site, IMAGES, or None for the mean over sites
 
 
 def ranked(comparison: Comparison, metric: str) -> list[Ranked]:
-    """The methods from best to worst by a metric; none where nobody knows which way is better.
+    """The methods but ceilings from best to worst by a metric that has a better side.
 
-    Nor where a site gave nothing but its means.
+    None where a site gave nothing but its means.
     """
     better = comparison.measure(metric).better
-    methods = [method for method in comparison.methods if method.finished]
+    methods = _compared(comparison)
     if better is None or len(methods) < 2 or _means_only(comparison):
         return []
     values = {each.title: _by_case(each, metric, OVERALL, comparison) for each in methods}
@@ -87,11 +88,18 @@ def cautions(comparison: Comparison) -> Iterator[str]:
 
 
 def _sample(comparison: Comparison, metric: str, region: str) -> Sample | None:
-    methods = [method for method in comparison.methods if method.finished]
+    methods = _compared(comparison)
     if len(methods) < 2 or _means_only(comparison):
         return None
     values = {each.title: _by_case(each, metric, region, comparison) for each in methods}
     return common_sample(values, _patients(comparison))
+
+
+def _compared(comparison: Comparison) -> list[MethodRuns]:
+    """The finished rows but ceilings."""
+    shown = scored_rows(comparison)
+    ceilings = ceilings_of(comparison, shown)
+    return [row for row in shown if row.finished and row.title not in ceilings]
 
 
 def _by_case(

@@ -19,15 +19,16 @@ def to_csv(sheet: Sheet) -> str:
     writer = csv.writer(text, lineterminator="\n")
     names = _full_heads(sheet)[sheet.words :]
     numbers = [f"{n} {what}" for n in names for what in ("mean", "std")] if sheet.spreads else names
-    writer.writerow([_plain(head) for head in sheet.heads[: sheet.words]] + numbers)
-    for row in sheet.rows:
+    writer.writerow([*map(_plain, sheet.heads[: sheet.words]), *numbers, *sheet.notes])
+    for row, told in zip(sheet.rows, sheet.told or [()] * len(sheet.rows), strict=True):
         values = [
             value
             for entry in row[sheet.words :]
             for value in ((entry.number, entry.deviation) if sheet.spreads else (entry.number,))
         ]
         words = [entry.text for entry in row[: sheet.words]]
-        writer.writerow([*words, *("" if math.isnan(each) else repr(each) for each in values)])
+        shown = ["" if math.isnan(each) else repr(each) for each in values]
+        writer.writerow([*words, *shown, *told])
     return text.getvalue()
 
 
@@ -64,7 +65,8 @@ def to_terminal(table: Table) -> "TerminalTable":
     from rich.table import Table as TerminalTable
     from rich.text import Text
 
-    shown = TerminalTable(title=f"{table.measure.title_with_unit} {table.measure.arrow}".strip())
+    heading = f"{table.measure.title_with_unit} {table.measure.arrow}".strip()
+    shown = TerminalTable(title=heading, caption=table.conditions, caption_justify="left")
     shown.add_column("Method", no_wrap=True)
     for column in table.columns:
         shown.add_column(Text(column.name), justify="right")

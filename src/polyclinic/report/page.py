@@ -1,6 +1,6 @@
 """The report: one page that needs nothing beside itself, and the tables for other programs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +9,13 @@ from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report import words
 from polyclinic.report.ablations import ablations
 from polyclinic.report.chance import cautions, ranked
+from polyclinic.report.conditions import AS_TRAINED
 from polyclinic.report.costs import method_costs
 from polyclinic.report.diagnostics import diagnosed
 from polyclinic.report.efficiency import efficiency
 from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_markdown, to_terminal
-from polyclinic.report.figures.shown import Shown, captions, shown_figures
-from polyclinic.report.figures.style import FORMS, style
+from polyclinic.report.figures.shown import SECTIONS, Shown, captions, shown_figures
+from polyclinic.report.figures.style import FORMS, Style, style
 from polyclinic.report.methods_text import methods_paragraph, used
 from polyclinic.report.overview import (
     choice_sentence,
@@ -51,14 +52,13 @@ def write_report(
     page = target if target.suffix == ".html" else target / "report.html"
     tables = [comparison_table(comparison, metric) for metric in comparison.metrics]
     sheets = [*ablations(comparison), *filter(None, [efficiency(comparison)])]
-    for sheet in (*map(sheet_of, tables), *sheets):
-        for name, text in _files(sheet).items():
-            write_atomic(page.with_name(name), text)
+    write_tables(tables, page.parent)
+    write_sheets(sheets, page.parent)
     figures = shown_figures(comparison)
     bib = bibtex(*used(comparison))
     write_atomic(page.with_name("references.bib"), bib)
     write_atomic(page.with_name("methods.txt"), methods_paragraph(comparison) + "\n")
-    write_atomic(page, _render(_context(comparison, tables, sheets, figures, bib)))
+    write_atomic(page, rendered("page.html", _context(comparison, tables, sheets, figures, bib)))
     if files:
         titles = [method.title for method in comparison.methods]
         _write_figures(page.with_name("figures"), figures, titles)
@@ -87,7 +87,8 @@ def summary_table(run_paths: Iterable[str | Path]) -> "TerminalTable":
     return to_terminal(comparison_table(comparison, comparison.metrics[0], [OVERALL]))
 
 
-def _render(context: dict[str, Any]) -> str:
+def rendered(template: str, context: dict[str, Any]) -> str:
+    """A page out of one of the report's templates."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -98,7 +99,43 @@ def _render(context: dict[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(size=words.size, duration=words.duration, region=words.region_title)
-    return environment.get_template("page.html").render(context)
+    return environment.get_template(template).render(context)
+
+
+def write_tables(tables: Iterable[Table], folder: Path) -> None:
+    """Write the tables of scores for other programs."""
+    write_sheets(map(sheet_of, tables), folder)
+
+
+def write_sheets(sheets: Iterable[Sheet], folder: Path) -> None:
+    """Write tables for other programs."""
+    for sheet in sheets:
+        for name, text in _files(sheet).items():
+            write_atomic(folder / name, text)
+
+
+def scores_of(
+    comparison: Comparison, tables: list[Table], sheets: Sequence[Sheet] = ()
+) -> dict[str, Any]:
+    """What the section with scores, and all others with methods, need to be filled in."""
+    return {
+        "comparison": comparison,
+        "styles": _styles(comparison),
+        "ranking": ranked(comparison, tables[0].measure.name) if tables else [],
+        "site_test": len(comparison.sites) >= FEWEST_SITES,
+        "cautions": list(cautions(comparison)),
+        "tables": [(table, _downloads(sheet_of(table))) for table in tables],
+        "sheets": [(sheet, _downloads(sheet)) for sheet in sheets],
+        "contours": CONTOUR_COLOURS,
+    }
+
+
+def by_section(figures: Iterable[Shown]) -> dict[str, list[Shown]]:
+    """The figures of each section of a page."""
+    found: dict[str, list[Shown]] = {section: [] for section in SECTIONS}
+    for figure in figures:
+        found[figure.section].append(figure)
+    return found
 
 
 def _context(
@@ -110,44 +147,33 @@ def _context(
 ) -> dict[str, Any]:
     examples = site_examples(comparison)
     return {
+        **scores_of(comparison, tables, sheets),
         "title": words.enumeration(list(comparison.studies)),
-        "comparison": comparison,
-        "styles": {method.title: style(i) for i, method in enumerate(comparison.methods)},
+        "what": "method",
         "facts": facts(comparison),
         "warnings": list(warnings(comparison)),
         "winners": winners(tables),
         "method_lines": method_lines(comparison),
         "choice": choice_sentence(comparison),
         "partial": partial_sentence(comparison),
-        "ranking": ranked(comparison, tables[0].measure.name) if tables else [],
-        "site_test": len(comparison.sites) >= FEWEST_SITES,
-        "cautions": list(cautions(comparison)),
-        "tables": [(table, _downloads(sheet_of(table))) for table in tables],
-        "sheets": [(sheet, _downloads(sheet)) for sheet in sheets],
-        "figures": {
-            section: [each for each in figures if each.section == section]
-            for section in (
-                "learning",
-                "sweeps",
-                "relations",
-                "inside",
-                "cases",
-                "examples",
-                "costs",
-            )
-        },
+        "figures": by_section(figures),
         "methods_text": methods_paragraph(comparison),
         "bib": bib,
         "diagnosed": list(diagnosed(comparison)),
         "attention": attention_maps(comparison),
         "examples": examples,
         "picture_width": picture_width(examples),
-        "contours": CONTOUR_COLOURS,
         "costs": method_costs(comparison),
         "settings": [
             (method.title, runs) for method in comparison.methods for runs in same_settings(method)
         ],
     }
+
+
+def _styles(comparison: Comparison) -> dict[str, Style]:
+    """What each method is drawn in; its models as trained have the same."""
+    own = {method.title: style(i) for i, method in enumerate(comparison.methods)}
+    return own | {f"{title}{AS_TRAINED}": each for title, each in own.items()}
 
 
 def _files(sheet: Sheet) -> dict[str, str]:

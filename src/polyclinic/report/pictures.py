@@ -5,10 +5,14 @@ import math
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from polyclinic.report.reading import Comparison, MethodRuns, Run
 from polyclinic.report.words import data_uri
 from polyclinic.runs import RANKS, Picture, Rank, RunError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 _MOST_PIXELS = 320  # of the longer side: enough for fine screens and for a second look
 _PAGE, _GAP, _RANKS = 1184, 28, 54  # pixels: the page, between sites, the names of the ranks
@@ -93,9 +97,16 @@ def embedded_picture(path: Path) -> str:
 
     try:
         with Image.open(path) as image:
-            small = image.convert("RGB")
+            return embedded(image.convert("RGB"))
     except (OSError, UnidentifiedImageError) as error:
         raise RunError(f"cannot read the picture {path}: {error}") from error
+
+
+def embedded(picture: "Image") -> str:
+    """The same of a picture that is at hand."""
+    from PIL import Image
+
+    small = picture.copy()
     small.thumbnail((_MOST_PIXELS, _MOST_PIXELS), Image.Resampling.LANCZOS)
     target = io.BytesIO()
     # Thin coloured contours need every chroma sample.

@@ -1,23 +1,27 @@
 """Run folders as one comparison: methods with their seeds, over the same sites and regions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from polyclinic.evaluation.statistics import Summary, summarise
 from polyclinic.report.measures import Measure, measure
-from polyclinic.report.run import Run
-from polyclinic.runs import RunError, RunFolder, Score, SiteInfo, find_runs
+from polyclinic.report.run import Run, summed_up
+from polyclinic.runs import RunError, RunFolder, ScoredModel, SiteInfo, find_runs
 
 __all__ = ["Comparison", "MethodRuns", "Run", "read_runs"]
 
 
 @dataclass(frozen=True)
 class MethodRuns:
-    """The runs of one method, one per seed and fold, under the name that tables show."""
+    """The runs of one method, one per seed and fold, under the name that tables and figures show.
+
+    `model` is which of a site's models their test scores are of.
+    """
 
     title: str
     runs: tuple[Run, ...]
+    model: ScoredModel = "shared"
+    note: str = ""
 
     @property
     def finished(self) -> tuple[Run, ...]:
@@ -31,6 +35,11 @@ class MethodRuns:
         for run in self.finished:
             found.setdefault(run.fold, []).append(run)
         return found
+
+    @property
+    def on_full_masks(self) -> bool:
+        """Whether every site had full masks to train on."""
+        return all(site.kind == "mask" for run in self.runs for site in run.about.sites)
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,15 @@ class Comparison:
     def runs(self) -> tuple[Run, ...]:
         """All runs, method by method."""
         return tuple(run for method in self.methods for run in method.runs)
+
+    @property
+    def ceilings(self) -> frozenset[str]:
+        """Methods with full masks at every site, where two others or more had weak labels.
+
+        They show what the same images could give, and rank with nobody.
+        """
+        full = frozenset(method.title for method in self.methods if method.on_full_masks)
+        return full if len(self.methods) - len(full) > 1 else frozenset()
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -102,8 +120,9 @@ def _read(folder: RunFolder) -> Run:
         end=end,
         rounds=tuple(folder.rounds()),
         scores=tuple(scores),
+        trained=tuple(folder.scores("test", "trained")),
         tables=tuple(folder.tables()),
-        summaries=_summaries(folder, [row for row in scores if end and row.split == "test"]),
+        summaries=summed_up(folder, [row for row in scores if end and row.split == "test"]),
     )
 
 
@@ -113,13 +132,6 @@ def _sites(runs: list[Run]) -> tuple[SiteInfo, ...]:
         for site in run.about.sites:
             found.setdefault(site.name, site)
     return tuple(found.values())
-
-
-def _summaries(folder: RunFolder, rows: list[Score]) -> Mapping[str, Mapping[str, Summary]]:
-    try:
-        return summarise(rows)
-    except ValueError as error:
-        raise RunError(f"{folder.path / 'scores.csv'}: {error}") from error
 
 
 def _refuse_different_tasks(runs: list[Run]) -> None:

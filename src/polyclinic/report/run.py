@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.evaluation.statistics import Summary
-from polyclinic.runs import About, Finished, RoundLine, RoundTable, RunFolder, Score
+from polyclinic.evaluation.statistics import Summary, summarise
+from polyclinic.runs import About, Finished, RoundLine, RoundTable, RunError, RunFolder, Score
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Run:
     end: Finished | None
     rounds: tuple[RoundLine, ...]
     scores: tuple[Score, ...]
+    trained: tuple[Score, ...]  # test scores of the models before the last average
     tables: tuple[RoundTable, ...]
     summaries: Mapping[str, Mapping[str, Summary]]  # test scores of a finished run: metric, region
 
@@ -31,6 +32,12 @@ class Run:
     def study(self) -> str:
         """The name of the study that this run belongs to."""
         return str(self.settings.get("name") or self.folder.path.parent.parent.name)
+
+    def as_trained(self) -> "Run":
+        """The same run, tested with the models as its sites had trained them."""
+        rows = tuple(row for row in self.scores if row.split != "test") + self.trained
+        summaries = summed_up(self.folder, self.trained if self.end else ())
+        return replace(self, scores=rows, summaries=summaries)
 
     @property
     def fold(self) -> int:
@@ -113,3 +120,11 @@ class Run:
             for case, value in self.tested.get((metric, region, site), {}).items():
                 cases.setdefault(case, []).append(value)
         return np.array([np.mean(values) for values in cases.values()], dtype=np.float64)
+
+
+def summed_up(folder: RunFolder, rows: Iterable[Score]) -> Mapping[str, Mapping[str, Summary]]:
+    """What test scores say together; an error names their file."""
+    try:
+        return summarise(rows)
+    except ValueError as error:
+        raise RunError(f"{folder.path / 'scores.csv'}: {error}") from error

@@ -7,6 +7,7 @@ from typing import Literal
 
 from polyclinic.evaluation.statistics import OVERALL, Spread, Summary, across_seeds
 from polyclinic.report.chance import IMAGES, UNTESTED, Part, near_best
+from polyclinic.report.conditions import Conditions, ceilings_of, conditions_of, scored_rows, told
 from polyclinic.report.measures import Measure
 from polyclinic.report.reading import Comparison, MethodRuns
 
@@ -39,11 +40,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """The numbers of one method; the note says what is missing."""
+    """The numbers of one method; the note says what is missing, or that it ranks with nobody."""
 
     title: str
     note: str
     cells: tuple[Cell, ...]
+    conditions: Conditions
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     over: Over
+    conditions: str  # of all rows, in words
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -72,13 +75,25 @@ def comparison_table(
     """
     columns = _columns(comparison, metric, regions)
     over = _over(comparison)
+    shown = scored_rows(comparison)
+    ceilings = ceilings_of(comparison, shown)
     rows = [
-        Row(method.title, missing_seeds(method), tuple(_cells(method, metric, columns, over)))
-        for method in comparison.methods
+        Row(
+            method.title,
+            _note(method, ceiling=method.title in ceilings),
+            tuple(_cells(method, metric, columns, over)),
+            conditions_of(method),
+        )
+        for method in shown
     ]
     how = comparison.measure(metric)
     near = near_best(comparison, metric, [(each.region, _part(each)) for each in columns])
-    return Table(how, columns, _marked(rows, columns, how, near), over)
+    return Table(how, columns, _marked(rows, columns, how, ceilings, near), over, told(shown))
+
+
+def _note(method: MethodRuns, *, ceiling: bool) -> str:
+    notes = (missing_seeds(method), method.note, "ceiling" if ceiling else "")
+    return ", ".join(filter(None, notes))
 
 
 def _over(comparison: Comparison) -> Over:
@@ -162,12 +177,16 @@ def _number(summary: Summary, column: Column) -> Spread | None:
 
 
 def _marked(
-    rows: list[Row], columns: tuple[Column, ...], how: Measure, near: Sequence[Collection[str]]
+    rows: list[Row],
+    columns: tuple[Column, ...],
+    how: Measure,
+    ceilings: frozenset[str],
+    near: Sequence[Collection[str]],
 ) -> tuple[Row, ...]:
-    marks = [
-        _marks([row.cells[index].value for row in rows], column, how)
-        for index, column in enumerate(columns)
-    ]
+    def values(index: int) -> list[float]:
+        return [math.nan if row.title in ceilings else row.cells[index].value for row in rows]
+
+    marks = [_marks(values(index), column, how) for index, column in enumerate(columns)]
     return tuple(
         replace(
             row,

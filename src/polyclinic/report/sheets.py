@@ -1,8 +1,9 @@
 """A table of texts and numbers that can be written in any form: what all tables become."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from polyclinic.report.conditions import Conditions
 from polyclinic.report.score_tables import Cell, Table
 from polyclinic.report.words import region_title
 
@@ -35,6 +36,8 @@ class Sheet:
     groups: tuple[tuple[str, int], ...] = ()
     words: int = 1
     spreads: bool = False
+    notes: tuple[str, ...] = ()  # heads of what only a CSV tells of each row
+    told: tuple[tuple[str, ...], ...] = ()  # of each row
 
 
 def sheet_of(table: Table) -> Sheet:
@@ -44,13 +47,18 @@ def sheet_of(table: Table) -> Sheet:
     return Sheet(
         name=how.name,
         title=f"{how.title_with_unit} {how.arrow}".strip(),
-        caption=spread_sentence(table) + mark_sentence(table),
+        caption=f"{spread_sentence(table)}{mark_sentence(table)} {table.conditions}".strip(),
         heads=("Method", *(column.name for column in table.columns)),
         rows=tuple(
             (Entry(row.title), *(scored(cell, table) for cell in row.cells)) for row in table.rows
         ),
         groups=groups,
         spreads=True,
+        notes=tuple(each.name for each in fields(Conditions)),
+        told=tuple(
+            (own.model, own.weighting, " ".join(map(str, own.seeds)), own.settings)
+            for own in (row.conditions for row in table.rows)
+        ),
     )
 
 

@@ -16,6 +16,7 @@ from polyclinic.runs.records import (
     RoundLine,
     RoundTable,
     Score,
+    ScoredModel,
     SiteInfo,
     Split,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "RunError",
     "RunFolder",
     "Score",
+    "ScoredModel",
     "SiteInfo",
     "Split",
     "clear_errors",

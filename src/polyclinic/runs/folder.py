@@ -22,9 +22,10 @@ from polyclinic.runs.records import (
     RoundLine,
     RoundTable,
     Score,
+    ScoredModel,
     Split,
 )
-from polyclinic.runs.scores import HEADER, OLD_HEADER, read_score, to_lines
+from polyclinic.runs.scores import HEADER, HEADERS, read_score, to_lines
 
 RANKS: Final[tuple[Rank, ...]] = ("best", "median", "worst", "unscored")
 SIZES: Final[tuple[Rank, ...]] = ("small", "middle", "large")  # of what is true: for every method
@@ -107,10 +108,14 @@ class RunFolder:
             kept = (record for record in records if record.round <= round)
             if records:
                 write_atomic(self.path / f"{name}.jsonl", _json_lines(kept))
-        rows = (row for row in self.scores() if row.round <= round and row.split != "test")
-        write_atomic(self.path / "scores.csv", HEADER + "\n" + to_lines(rows))
+        rows = self.scores(model=None)
+        self.rewrite_scores(row for row in rows if row.round <= round and row.split != "test")
         with clear_errors(self.path / "finished.json"):
             (self.path / "finished.json").unlink(missing_ok=True)
+
+    def rewrite_scores(self, rows: Iterable[Score]) -> None:
+        """Have these scores and no others."""
+        write_atomic(self.path / "scores.csv", HEADER + "\n" + to_lines(rows))
 
     def finish(self, finished: Finished) -> None:
         """Mark the run as complete: the last thing written."""
@@ -143,10 +148,19 @@ class RunFolder:
         """All tables of all rounds, in the order in which they were written."""
         return _records(RoundTable, self.path / "tables.jsonl")
 
-    def scores(self, split: Split | None = None) -> list[Score]:
-        """The scores of one split, or of both, in the order in which they were written."""
-        lines = _whole_lines(self.path / "scores.csv", read_score, but=(HEADER, OLD_HEADER))
-        return [score for score in lines if split in (None, score.split)]
+    def scores(
+        self, split: Split | None = None, model: ScoredModel | None = "shared"
+    ) -> list[Score]:
+        """The scores of one split, or of both, in the order in which they were written.
+
+        They are of the models in use, of those before the last average ("trained"), or of all.
+        """
+        lines = _whole_lines(self.path / "scores.csv", read_score, but=HEADERS)
+        return [
+            score
+            for score in lines
+            if split in (None, score.split) and model in (None, score.model)
+        ]
 
     def weights_path(self, owner: str) -> Path:
         """Where the weights of a site, or of the "server", are kept."""

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Pla
 from polyclinic.runs.files import plain
 
 Split = Literal["val", "test", "watch"]  # the last: test cases looked at while training
+ScoredModel = Literal["shared", "trained"]
 Rank = Literal["best", "median", "worst", "unscored", "small", "middle", "large"]
 
 # JSON has no word for "not a number": it is written as null.
@@ -59,7 +60,8 @@ class AboutMetric(_Record):
 class About(_Record):
     """What was run, where and with which versions; `started` is a time in ISO 8601.
 
-    `pretrained` tells what the network took from a file of weights, where there was one.
+    `pretrained` tells what the network took from a file of weights, where there was one, and
+    `weighting` what sites counted by in the average, where there was one.
     """
 
     method: str
@@ -67,6 +69,7 @@ class About(_Record):
     task: AboutTask
     sites: tuple[SiteInfo, ...]
     metrics: dict[str, AboutMetric] = {}
+    weighting: str = ""
     network: str
     pretrained: str = ""
     parameters: int
@@ -112,7 +115,8 @@ class RoundTable(_Record):
 class Score(NamedTuple):
     """One metric of one region of one case, by the weights of a round.
 
-    Patients are numbered at their site, from 1; cases of one patient have one number. 0 is unknown.
+    Weights are those that the site uses in the end, or as it had trained them before the last
+    average. Patients are numbered at their site, from 1; 0 is unknown.
     """
 
     round: int
@@ -123,6 +127,7 @@ class Score(NamedTuple):
     metric: str
     value: float
     patient: int = 0
+    model: ScoredModel = "shared"
 
 
 class Finished(_Record):

@@ -121,7 +121,8 @@ def _drawn(model: Model, scan: Scan, masks: Masks, shown: int) -> Picture:
 
 def _png(pixels: Picture | Masks) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, format="PNG")
+    # The least compression: it is sent once, and more of it would take longer than the sending.
+    Image.fromarray(pixels).save(file, format="PNG", compress_level=1)
     return file.getvalue()
 
 

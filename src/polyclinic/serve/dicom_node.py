@@ -16,6 +16,9 @@ from pydicom.uid import (
     JPEG2000,
     JPEG2000Lossless,
     JPEGBaseline8Bit,
+    JPEGExtended12Bit,
+    JPEGLossless,
+    JPEGLosslessSV1,
     JPEGLSLossless,
     RLELossless,
     SecondaryCaptureImageStorage,
@@ -30,7 +33,10 @@ from polyclinic.predict.masks_out import write_masks
 from polyclinic.predict.model import Model
 from polyclinic.serve.guard import is_loopback
 
-COMPRESSED = [JPEGBaseline8Bit, JPEGLSLossless, JPEG2000Lossless, JPEG2000, RLELossless]
+COMPRESSED = [
+    *(JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLossless, JPEGLosslessSV1),
+    *(JPEGLSLossless, JPEG2000Lossless, JPEG2000, RLELossless),
+]
 VERIFICATION = "1.2.840.10008.1.1"
 STORED, TOO_LARGE = 0x0000, 0xA700  # what a C-STORE is answered with
 MOST_OBJECTS = 10_000  # of one association

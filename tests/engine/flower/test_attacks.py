@@ -14,7 +14,7 @@ from polyclinic.engine.flower.wire import Payload, header_of, pack
 from polyclinic.engine.process import prepare_process
 from polyclinic.federation.message import Message
 from polyclinic.federation.weights import Weights
-from polyclinic.runs import SiteInfo
+from polyclinic.runs import RunFolder, SiteInfo
 from tests.engine.flower.hospitals import Hospitals, greeting
 
 
@@ -199,9 +199,27 @@ def test_only_means_leave_where_the_hospital_says_so(tmp_path):
     assert answer["notes"] == {}
     for case, region, _, value, patient in answer["rows"]:
         assert patient == 0
-        values = [float(row[-2]) for row in rows if region in row]
+        values = [float(row[6]) for row in rows if region in row]
         assert case == "test mean"
         assert value == pytest.approx(sum(values) / len(values), abs=5.1e-4)
+
+
+@pytest.mark.parametrize(("scores", "allowed"), [("shared", False), ("both", True)])
+def test_models_as_trained_are_scored_only_where_the_study_does_that(hospitals, scores, allowed):
+    (service,) = hospitals.services()
+    attacker = Coordinator(service, hospitals.study("fedavg", f"evaluation.scores={scores}"))
+    attacker.stage()
+    attacker.stage(number=2, reads=1, writes=2)
+    attacker.stage("finalize", 3, reads=2, writes=6)
+    assert "refused" not in attacker.score(reads=6, split="test", finalize=False).header
+    how = {"split": "test", "finalize": False, "model": "trained"}
+    answers = [attacker.score(reads=2, **how).header for _ in range(2)]
+    assert all(("refused" not in answer) == allowed for answer in answers)
+    assert "refused" in attacker.score(reads=6, **how).header  # that is the model in use
+    assert "refused" in attacker.score(reads=2, model="trained").header  # of validation cases
+    (own,) = (hospitals.folder / "state").rglob("scores.csv")
+    kept = RunFolder(own.parent).scores("test", "trained")
+    assert len(kept) == len(set(kept)) == (len(answers[0]["response"]["rows"]) if allowed else 0)
 
 
 NAME = "Müller, Anna"

@@ -505,3 +505,23 @@ def test_nothing_private_crosses_the_wire_or_lies_at_the_coordinator(hospitals, 
         assert not any(case.encode() in everything for case in cases)
     assert str(hospitals.folder / "data").encode() not in crossed
     assert b"memory/" not in crossed
+
+
+def test_a_hospital_that_knows_the_size_of_its_pixels_finds_its_own_distances_in_mm(tmp_path):
+    hospitals = Hospitals(tmp_path, sites=2)
+    first, second = hospitals.names
+    with (tmp_path / "data" / first / "site.toml").open("a") as file:
+        file.write("spacing = 0.1\n")
+    study = hospitals.study("fedavg", *ONCE, 'evaluation.metrics=["hd95", "dice"]')
+    hospitals.run_with(InProcessLink.of(hospitals.services()), study)
+    about = {
+        name: RunFolder(hospitals.run_folder(study, f"state/{name}/runs")).about()
+        for name in hospitals.names
+    }
+
+    assert [about[name].metrics["hd95"].unit for name in (first, second)] == ["mm", "px"]
+    assert about[first].metrics["dice"].unit == about[second].metrics["dice"].unit
+    (own,) = (site for site in about[first].sites if site.name == first)
+    assert own.measured
+    assert own.test > 0
+    assert RunFolder(hospitals.run_folder(study)).about().metrics["hd95"].unit == "mm or px"

@@ -33,7 +33,7 @@ def link(hospitals):
 @pytest.mark.parametrize("method", FEDERATED)
 def test_weights_are_bit_equal_to_the_local_engine(hospitals, link, method):
     then = '{name = "finetune", iterations = 1}' if method == "fedavg" else ""
-    check_equal(hospitals, link, hospitals.study(method, then=then))
+    check_equal(hospitals, link, hospitals.study(method, "evaluation.scores=both", then=then))
 
 
 @pytest.mark.slow
@@ -133,7 +133,8 @@ def _marks(payloads, short):
 
 
 def _values(run):
-    return [(s.round, s.split, s.site, s.region, s.metric, repr(s.value)) for s in run.scores()]
+    rows = run.scores(model=None)
+    return [(s.round, s.split, s.site, s.region, s.metric, repr(s.value), s.model) for s in rows]
 
 
 def _lines(run):

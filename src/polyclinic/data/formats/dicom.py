@@ -8,6 +8,7 @@ import numpy as np
 
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.formats.instances import FrameGroups, Instance, Place, in_words
+from polyclinic.data.formats.jpeg import add_decoders
 from polyclinic.data.formats.limits import MAX_VOXELS, check_size
 from polyclinic.data.formats.needed import needed
 from polyclinic.data.formats.volume import LPS, Array, Axis, Volume, turned_volume
@@ -144,6 +145,7 @@ def _pixels(file: Path, stored_window: bool) -> Array:
 def _decoded(data: Any) -> Array:
     """Frames × rows × columns × channels as stored, colours as RGB."""
     pixels = needed("pydicom.pixels")
+    add_decoders()
     array = pixels.pixel_array(data)
     if str(data.PhotometricInterpretation) == "PALETTE COLOR":
         array = pixels.apply_color_lut(array, data)[..., :3]

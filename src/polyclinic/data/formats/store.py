@@ -93,7 +93,7 @@ def kept_volume(file: Path) -> Volume:
     return _volume(file, [[], *about], ())
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16)  # one that is left out takes no more memory
 def _mapped(file: Path) -> Array:
     return np.load(file, mmap_mode="r", allow_pickle=False)
 

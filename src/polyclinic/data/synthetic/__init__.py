@@ -1,7 +1,8 @@
 """Synthetic federations: for each task a handful of sites, drawn from a seed.
 
 The sites differ in what they see (shapes), how it looks (devices) and, above all, in where they
-draw an outline when the edge is soft, so that no single model suits them all.
+draw an outline when the edge is soft, so that no single model suits them all. Each federation has
+a second form in which the sites agree on outlines but have few patients.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from polyclinic.config.data_settings import Federation
 from polyclinic.config.mistakes import did_you_mean
 from polyclinic.data.errors import refuse
 from polyclinic.data.synthetic import fundus, octa, polyp, prostate
+from polyclinic.data.synthetic.agreeing import agreeing
 from polyclinic.data.synthetic.appearance import photograph
 from polyclinic.data.synthetic.canvas import Canvas, canvas_of
 from polyclinic.data.synthetic.sites import Drawing, Subject, SyntheticSite
@@ -40,8 +43,8 @@ class DrawnSite:
     splits: tuple[str, ...]
 
 
-def federation(task: str) -> tuple[SyntheticSite, ...]:
-    """The sites of the task's synthetic federation."""
+def federation(task: str, form: Federation = "disagreeing") -> tuple[SyntheticSite, ...]:
+    """The sites of the task's synthetic federation, in one of its forms."""
     if task not in FEDERATIONS:
         there = _choice(task, FEDERATIONS)
         refuse(
@@ -50,12 +53,21 @@ def federation(task: str) -> tuple[SyntheticSite, ...]:
                 "For any other task data.source must be a folder of sites"
             ]
         )
-    return FEDERATIONS[task]
+    sites = FEDERATIONS[task]
+    return agreeing(sites) if form == "agreeing" else sites
 
 
-def draw_site(task: str, site: str, *, resolution: int, seed: int, size: float = 1.0) -> DrawnSite:
+def draw_site(
+    task: str,
+    site: str,
+    *,
+    resolution: int,
+    seed: int,
+    size: float = 1.0,
+    form: Federation = "disagreeing",
+) -> DrawnSite:
     """A site of the task's federation by name, with `size` times its usual number of patients."""
-    sites = {each.name: each for each in federation(task)}
+    sites = {each.name: each for each in federation(task, form)}
     mistakes = []
     if site not in sites:
         mistakes.append(f'no site "{site}" in {task}; there is {_choice(site, sites)}')

@@ -69,7 +69,10 @@ class FlowerEngine:
         assignment = assignment_of(run, self.present[run.choice.title])
         runner = SiteRunner(assignment, torch.device("cpu"))
         study = travelling(run.study)
-        yield FlowerSites(runner, self.transport, run.folder.path, study, self.threads)
+        cross = run.study.evaluation.cross_site
+        yield FlowerSites(
+            runner, self.transport, run.folder.path, study, self.threads, cross_site=cross
+        )
 
 
 def site_names(study: Study) -> list[str]:
@@ -82,7 +85,7 @@ def site_names(study: Study) -> list[str]:
     if study.site:
         return [site.name for site in study.site]
     if study.data.folder is None:
-        return [site.name for site in federation(study.task.built.name)]
+        return [site.name for site in federation(study.task.built.name, study.data.federation)]
     raise RunError("across hospitals a study lists its sites: one [[site]] with a name for each")
 
 
@@ -93,10 +96,11 @@ def refuse_impossible(study: Study) -> None:
             f"{', '.join(study.files)}: a file of this machine, and across hospitals only "
             "installed code runs; make it a package, or use polyclinic run"
         )
-    if study.evaluation.cross_site:
+    together = [each.title for each in study.method if not each.built.predicts_alone()]
+    if study.evaluation.cross_site and together:
         raise RunError(
-            "evaluation.cross_site needs all sites on one machine; across hospitals each one hands "
-            "out its own model (polyclinic export), and polyclinic evaluate --cross-site compares"
+            f"with {', '.join(together)} a site predicts with the models of all sites, so there "
+            "are no models to compare; leave evaluation.cross_site out, or the method"
         )
     if study.evaluation.watch:
         raise RunError(

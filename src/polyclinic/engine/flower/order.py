@@ -9,7 +9,13 @@ from hashlib import sha256
 from typing import Any
 
 from polyclinic.config import EvaluationSettings
-from polyclinic.engine.flower.protocol import ScoreRequest, StageRequest
+from polyclinic.engine.flower.protocol import (
+    GuestRequest,
+    ModelRequest,
+    ScoreRequest,
+    StageRequest,
+    VisitRequest,
+)
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.run import Assignment
 
@@ -23,12 +29,20 @@ def study_hash(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def stage_of(request: StageRequest | ScoreRequest) -> str:
+def stage_of(request: VisitRequest) -> str:
     """What a request is for, as the ledger calls it."""
-    return request.stage if isinstance(request, StageRequest) else f"score {request.split}"
+    match request:
+        case StageRequest():
+            return request.stage
+        case ScoreRequest():
+            return f"score {request.split}{' as trained' if request.model == 'trained' else ''}"
+        case ModelRequest():
+            return "disclose the model"
+        case GuestRequest():
+            return f"score the model of {request.owner}"
 
 
-def asked_for(request: StageRequest | ScoreRequest, payload: Payload) -> str:
+def asked_for(request: VisitRequest, payload: Payload) -> str:
     """A hash of what a request asks with: the server's message, whichever the attempt."""
     contents = payload.header.get("message") if payload.tensors else None
     return sha256(f"{stage_of(request)} {contents} {payload.digest()}".encode()).hexdigest()
@@ -64,13 +78,35 @@ def check_score(
     validates = request.split == "val"
     due = evaluation.due(request.number, last) if validates else 0 < request.number <= last
     metrics = evaluation.validated if validates else evaluation.metrics
-    if not due or request.metrics != metrics or request.finalize is not validates:
+    trained = request.model == "trained"
+    wanted = not trained or (not validates and evaluation.scores != "shared")
+    if not (due and wanted) or request.metrics != metrics or request.finalize is not validates:
         raise OutOfOrder(
             f"the study does not score {request.split} cases in this way after round "
             f"{request.number}"
         )
-    if validates and state is not None and int(state["round"]) > request.number:
+    early = validates or trained
+    if early and state is not None and int(state["round"]) > request.number:
         raise OutOfOrder(f"a state of round {state['round']} is not that of {request.number}")
+
+
+def check_final(
+    assignment: Assignment,
+    evaluation: EvaluationSettings,
+    request: ModelRequest | GuestRequest,
+    state: Mapping[str, str] | None,
+) -> None:
+    """Refuse to compare final models where the study does not, or before there are any."""
+    after = assignment.rounds + 1
+    if not evaluation.cross_site or request.number != after:
+        raise OutOfOrder(f"the study does not compare final models after round {request.number}")
+    last = (after, assignment.after[-1].name)
+    if state is None or (int(state["round"]), state["stage"]) != last:
+        raise OutOfOrder("the site has no final model yet")
+    if isinstance(request, GuestRequest) and request.owner not in {
+        s.name for s in assignment.sites
+    }:
+        raise OutOfOrder(f"the study has no site {request.owner!r} whose model could be scored")
 
 
 def check_repeats(lines: Iterable[Mapping[str, Any]], facts: Mapping[str, Any], most: int) -> None:

@@ -86,6 +86,10 @@ class Policy:
             refused.append(FROM_IMAGES)
         _refuse(refused)
 
+    def check_cross_site(self, names: Iterable[str] = ()) -> None:
+        """Refuse to give these weights of the model to others, or to score others' models here."""
+        _refuse([*self._refused_disclosure(), *self._refused_parts(names)])
+
     def check_message(self, message: Message) -> None:
         """Refuse to let go what may not leave."""
         refused = self._refused_parts(message.weights)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.transport import Failure
 from polyclinic.engine.flower.wire import Payload
-from polyclinic.runs import SiteInfo, Split
+from polyclinic.runs import ScoredModel, SiteInfo, Split
 from polyclinic.runs.files import plain
 
 NO_STATE = -1  # before a site's first visit
@@ -66,9 +66,25 @@ class ScoreRequest(_VisitRequest):
     split: Split
     metrics: tuple[str, ...]
     finalize: bool
+    model: ScoredModel = "shared"
 
 
-Request = GreetingRequest | StageRequest | ScoreRequest
+class ModelRequest(_VisitRequest):
+    """Disclose what is private of the final model; the server's fingerprints come with it."""
+
+    kind: Literal["model"] = "model"
+    encoding: str
+
+
+class GuestRequest(_VisitRequest):
+    """Score another site's final model, which comes with it, on the test cases."""
+
+    kind: Literal["guest"] = "guest"
+    owner: str
+
+
+VisitRequest = StageRequest | ScoreRequest | ModelRequest | GuestRequest
+Request = GreetingRequest | VisitRequest
 
 
 class GreetingResponse(_Content):
@@ -102,13 +118,24 @@ class ScoreResponse(_Content):
     notes: Annotated[dict[NoteName, Finite], Field(max_length=MOST_NOTES)] = {}
 
 
-Response = TypeVar("Response", GreetingResponse, StageResponse, ScoreResponse)
+class ModelResponse(_Content):
+    """The final model is disclosed, in the message that comes with it."""
+
+    number: int
+
+
+Response = TypeVar("Response", GreetingResponse, StageResponse, ScoreResponse, ModelResponse)
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 
 
 def requesting(request: Request) -> dict[str, Any]:
     """The header of a payload with this request."""
     return {"request": request.model_dump(mode="json")}
+
+
+def responding(response: BaseModel) -> dict[str, Any]:
+    """The header of a payload with this response."""
+    return {"response": response.model_dump(mode="json")}
 
 
 def read_request(payload: Payload) -> Request:

@@ -12,29 +12,35 @@ from polyclinic.config import Study, Tables
 from polyclinic.config.node_file import NodeFile
 from polyclinic.engine.devices import threads_of
 from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.final_models import compare_models
 from polyclinic.engine.flower.leaving import leaving_scores
 from polyclinic.engine.flower.ledger import Ledger, LedgerBroken
 from polyclinic.engine.flower.open_runs import OpenRuns, SiteRun
 from polyclinic.engine.flower.order import (
     asked_for,
+    check_final,
     check_repeats,
     check_score,
     check_stage,
     stage_of,
     study_hash,
 )
-from polyclinic.engine.flower.own_results import keep_results
+from polyclinic.engine.flower.own_results import keep_results, keep_trained
 from polyclinic.engine.flower.policy import Policy
 from polyclinic.engine.flower.protocol import (
     NO_STATE,
     GreetingRequest,
     GreetingResponse,
+    GuestRequest,
+    ModelRequest,
     Request,
     ScoreRequest,
     ScoreResponse,
     StageRequest,
     StageResponse,
+    VisitRequest,
     read_request,
+    responding,
 )
 from polyclinic.engine.flower.scrubbing import refusal
 from polyclinic.engine.flower.wire import Payload, pack, unpack
@@ -85,7 +91,7 @@ class SiteService:
         request = read_request(payload)
         if isinstance(request, GreetingRequest):
             return self._greet(request)
-        comes = isinstance(request, StageRequest) or request.finalize
+        comes = not isinstance(request, ScoreRequest) or request.finalize
         message = unpack(payload) if comes else Message()
         self.policy.check_received(message)
         facts: dict[str, Any] = {
@@ -98,12 +104,23 @@ class SiteService:
             # The response got lost on its way: the same leaves once more, with the same noise.
             return self._sent(self._latest[1], request, {**facts, "again": True})
         check_repeats(self.ledger.lines(), facts, self.policy.allow.repeats)
-        if isinstance(request, ScoreRequest):
-            response, more = self._score(request, message if request.finalize else None)
-            return self._sent(response, request, {**facts, **more})
-        response, more = self._work(request, message)
-        self._latest = data, response
+        response, more = self._done(request, message)
+        if isinstance(request, StageRequest):
+            self._latest = data, response
         return self._sent(response, request, {**facts, **more})
+
+    def _done(self, request: VisitRequest, message: Message) -> tuple[Payload, dict[str, Any]]:
+        """The response to a request, and what the ledger says of it."""
+        match request:
+            case StageRequest():
+                return self._work(request, message)
+            case ScoreRequest():
+                return self._score(request, message if request.finalize else None)
+            case ModelRequest() | GuestRequest():
+                run, info = self._run(request)
+                state, noted = self._state(run, request)
+                check_final(run.runner.assignment, run.run.study.evaluation, request, noted)
+                return compare_models(self.policy, run, info, state, request, message)
 
     def _greet(self, request: GreetingRequest) -> bytes:
         # First all that can be refused without a look at the data, which would divide them, too.
@@ -120,7 +137,7 @@ class SiteService:
             version=version("polyclinic"),
             packages=run.run.study.packages,
         )
-        return self._sent(_responding(response), request, {"stage": "greeting"})
+        return self._sent(Payload(responding(response)), request, {"stage": "greeting"})
 
     def _work(self, request: StageRequest, message: Message) -> tuple[Payload, dict[str, float]]:
         """The response of a stage, and the facts about its noise."""
@@ -143,7 +160,7 @@ class SiteService:
             images=visit.images,
         )
         log.info("trained for %.1f seconds with a mean loss of %.3f", visit.seconds, visit.loss)
-        return pack(_responding(response).header, reply, request.encoding, message.weights), noise
+        return pack(responding(response), reply, request.encoding, message.weights), noise
 
     def _score(
         self, request: ScoreRequest, message: Message | None
@@ -152,10 +169,14 @@ class SiteService:
         run, info = self._run(request)
         state, noted = self._state(run, request)
         check_score(run.runner.assignment, run.run.study.evaluation, request, noted)
-        scoring = Scoring(request.number, request.split, request.metrics)
+        scoring = Scoring(request.number, request.split, request.metrics, request.model)
         rows, cases, predicted, notes = run.runner.score(info, run.data, scoring, message, state)
-        if request.split == "test" and state is not None:
-            keep_results(run.run, run.runner, info.name, state, request.number, rows)
+        if request.model == "trained":
+            keep_trained(run.run.folder, info.name, request.number, rows)
+        elif request.split == "test" and state is not None:
+            # The server's word on this site is less than the site knows: not its pixels' size.
+            own = site_info(run.data, run.runner.assignment.task, info.index)
+            keep_results(run.run, run.runner, own, state, request.number, rows)
             if run.run.study.evaluation.pictures:
                 task = run.runner.assignment.task
                 draw_pictures(run.run.folder, info.name, task, cases, predicted, rows)
@@ -163,7 +184,7 @@ class SiteService:
         response = ScoreResponse(
             number=request.number, split=request.split, rows=leaving, notes=notes
         )
-        return _responding(response), {"notes": notes, "bare": "scores"}
+        return Payload(responding(response)), {"notes": notes, "bare": "scores"}
 
     def _sent(self, payload: Payload, request: Request, facts: Mapping[str, Any]) -> bytes:
         """The payload with the site's name as it leaves, after a line in the ledger."""
@@ -176,7 +197,7 @@ class SiteService:
         log.info("%s, %s: %.3f MB leave", run, where, len(data) / 1e6)
         return data
 
-    def _run(self, request: StageRequest | ScoreRequest) -> tuple[SiteRun, SiteInfo]:
+    def _run(self, request: VisitRequest) -> tuple[SiteRun, SiteInfo]:
         sites = tuple(SiteInfo(*each) for each in request.sites)
         info = next((each for each in sites if each.name == self.site.name), None)
         run = self.runs.open(request.study, sites)
@@ -197,7 +218,7 @@ class SiteService:
         self.policy.check_study(study, cases, leaving, discloses=discloses, from_images=shown)
 
     def _state(
-        self, run: SiteRun, request: StageRequest | ScoreRequest
+        self, run: SiteRun, request: VisitRequest
     ) -> tuple[SiteState | None, dict[str, str] | None]:
         """The state to start from, and what is noted about it; None before the first visit."""
         if request.reads == NO_STATE:
@@ -220,7 +241,3 @@ class SiteService:
             f"{request.reads}; it has {', '.join(map(str, present)) or 'none'}): its state folder "
             f"was lost or replaced. {STATE_ADVICE}"
         )
-
-
-def _responding(response: GreetingResponse | StageResponse | ScoreResponse) -> Payload:
-    return Payload({"response": response.model_dump(mode="json")})

@@ -1,19 +1,21 @@
 """The sites of a run across hospitals, asked over the transport; every response is checked."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.cross_site import CrossSite
 from polyclinic.engine.flower.protocol import (
     NO_STATE,
     ScoreRequest,
     ScoreResponse,
     StageRequest,
     StageResponse,
+    VisitRequest,
     read_response,
     requesting,
 )
@@ -34,8 +36,9 @@ from polyclinic.engine.sites import Reply, Scored
 from polyclinic.evaluation.scoring import ALL_CLASSES
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
+from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
-from polyclinic.runs import RoundLine
+from polyclinic.runs import RoundLine, RunFolder
 
 SPARE = 64 * 2**20  # bytes that messages may have however small the network is
 
@@ -44,9 +47,17 @@ class FlowerSites:
     """The sites of one run, each behind a SuperNode of its own."""
 
     def __init__(
-        self, runner: SiteRunner, transport: Transport, folder: Path, study: str, threads: int
+        self,
+        runner: SiteRunner,
+        transport: Transport,
+        folder: Path,
+        study: str,
+        threads: int,
+        *,
+        cross_site: bool = False,
     ) -> None:
         self.runner, self.threads = runner, threads
+        self.run, self.cross_site = RunFolder(folder), cross_site
         self.transport = transport
         self.study = study
         self.scored = self.trained = runner.assignment.sites
@@ -71,12 +82,12 @@ class FlowerSites:
         payloads, sizes = {}, {}
         for site, message in messages.items():
             request = StageRequest(
-                **self._common(site, number, since),
+                **self.common(site, number, since),
                 stage=stage.name,
                 writes=version,
                 encoding=self.transport.settings.encoding,
             )
-            payload = self._payload(request, message)
+            payload = self.payload(request, message)
             payloads[site], sizes[site] = payload.to_bytes(), payload.nbytes
         held: dict[str, Reply] = {}
         signatures: dict[str, Signature] = {}
@@ -110,25 +121,28 @@ class FlowerSites:
         payloads = {}
         for info in self.scored:
             request = ScoreRequest(
-                **self._common(info.name, scoring.round, since),
+                **self.common(info.name, scoring.round, since),
                 split=scoring.split,
                 metrics=scoring.metrics,
                 finalize=messages is not None,
+                model=scoring.model,
             )
             message = messages[info.name] if messages else None
-            payloads[info.name] = self._payload(request, message).to_bytes()
+            payloads[info.name] = self.payload(request, message).to_bytes()
         responses = dict(self.transport.exchange(payloads))
         for site in payloads:
-            yield self._scored(site, responses[site], scoring)
+            yield self.scores_in(site, responses[site], scoring)
 
     def forget(self, needed: Sequence[int]) -> None:
         """The sites hear with the next message which states may still be asked for."""
         self.needed = tuple(needed)
 
-    def keep(self, last: int) -> None:
+    def keep(self, last: int, server: Server) -> Iterable[RoundLine]:
         """Nothing is kept here: a site's final model is a file at the site."""
+        return CrossSite(self, server, last).run() if self.cross_site else ()
 
-    def _common(self, site: str, number: int, since: int) -> dict[str, Any]:
+    def common(self, site: str, number: int, since: int) -> dict[str, Any]:
+        """What every request to a site says, for work on its state of round `since`."""
         versions = {self.versions.before(site, each) for each in (*self.needed, since)}
         return {
             "study": self.study,
@@ -147,7 +161,8 @@ class FlowerSites:
         names = [each.name for each in self.runner.assignment.stages]
         return number * len(names) + names.index(stage.name)
 
-    def _payload(self, request: StageRequest | ScoreRequest, message: Message | None) -> Payload:
+    def payload(self, request: VisitRequest, message: Message | None) -> Payload:
+        """A request with the message that goes with it, if any."""
         encoding = self.transport.settings.encoding
         exact = "float32" if encoding == "difference" else encoding
         header = requesting(request)
@@ -192,7 +207,8 @@ class FlowerSites:
         """The weights that a reply of this stage may have."""
         return self.runner.first_weights(stage) if stage.shares else self.shared
 
-    def _scored(self, site: str, response: bytes | Failure, scoring: Scoring) -> Scored:
+    def scores_in(self, site: str, response: bytes | Failure, scoring: Scoring) -> Scored:
+        """The scores in a site's response, or why there are none."""
         try:
             scores, _ = read_response(ScoreResponse, site, response, self.largest)
             if (scores.number, scores.split) != (scoring.round, scoring.split):

@@ -21,6 +21,8 @@ from polyclinic.report.reading import Comparison
 from polyclinic.report.settings import short
 from polyclinic.runs import slug
 
+SECTIONS = ("learning", "sweeps", "relations", "inside", "cases", "examples", "costs")
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -40,7 +42,8 @@ def shown_figures(comparison: Comparison) -> list[Shown]:
         *_sweeps(comparison),
         *_between(comparison),
         *_inside(comparison),
-        *_cases(comparison),
+        *_examples(comparison),
+        *case_figures(comparison),
         *_costs(comparison),
     ]
     return [figure for figure in found if figure]
@@ -140,7 +143,7 @@ def _apart(each: EmbeddingFigure) -> str:
     )
 
 
-def _cases(comparison: Comparison) -> Iterator[Shown | None]:
+def _examples(comparison: Comparison) -> Iterator[Shown]:
     for each in same_cases(comparison):
         yield Shown(
             "examples",
@@ -152,6 +155,10 @@ def _cases(comparison: Comparison) -> Iterator[Shown | None]:
             "contours green, predicted ones magenta, scores of the case below.",
             each.figure,
         )
+
+
+def case_figures(comparison: Comparison) -> Iterator[Shown]:
+    """Every test case of each metric and region."""
     for metric in comparison.metrics:
         title = comparison.measure(metric).title_with_unit
         for region in comparison.regions_of(metric):
@@ -160,7 +167,8 @@ def _cases(comparison: Comparison) -> Iterator[Shown | None]:
                 f"cases-{slug(metric)}-{slug(region)}",
                 f"{title} of every test case by site and method, {region}",
                 "Every test case is a point, once for each seed; boxes reach from quartile to "
-                "quartile, thick lines are medians.",
+                "quartile, thick lines are medians. The models are those in use, after the last "
+                "average.",
                 distribution_figure(comparison, metric, region),
             )
 

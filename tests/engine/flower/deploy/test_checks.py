@@ -6,6 +6,7 @@ import pytest
 
 from polyclinic.catalog import BUILT_IN, installed
 from polyclinic.config.node_file import NodeFile, load_node_file
+from polyclinic.data.tasks import PRESETS
 from polyclinic.engine.flower import commands
 from polyclinic.engine.flower.deploy import own_side
 from polyclinic.engine.flower.deploy.certificates import (
@@ -225,6 +226,22 @@ def test_a_hospital_that_has_the_file_of_another_task_is_told(coordinator, folde
 
     told = wrong(folder)["data"]
     assert "knows another task fundus: its classes are background, disc, cup, not" in told
+
+
+def test_a_hospital_whose_task_file_prepares_images_otherwise_is_told(folder):
+    (folder / "data" / "site.toml").write_text('task = "fundus.task.toml"\nfit = "crop"\n')
+    preset = (PRESETS / "fundus.task.toml").read_text()
+    (folder / "data" / "fundus.task.toml").write_text(
+        f'{preset}\nfit = "pad"\nnormalisation = "percentile"\n'
+    )
+    found = {each.about: each for each in check_site(site_in(folder), BUILT_IN)}
+
+    assert found["data"].good
+    told = str(found["data"])
+    assert "images are prepared otherwise than fundus.task.toml says" in told
+    assert 'normalisation "minmax", not "percentile"' in told
+    assert 'to keep its own way write normalisation = "percentile" into site.toml' in told
+    assert "fit " not in told  # as site.toml says, in any study
 
 
 def test_data_of_another_task_are_told(folder):

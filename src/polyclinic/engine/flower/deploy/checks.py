@@ -132,9 +132,9 @@ def _same_task(published: Published, tables: Tables) -> tuple[Finding, Task | No
     if unlike:
         return Finding("task", f"{text}; here {'; '.join(unlike)}", advice), None
     prepared = [
-        f"{key} {literal(value)}"
-        for key, value in task.settings.items()
-        if known and value is not None and value != known.settings.get(key)
+        f"{key} {literal(there)}"
+        for key, (_, there) in (known.prepared_otherwise(task) if known else {}).items()
+        if there is not None
     ]
     otherwise = f"; prepared otherwise than usual: {', '.join(prepared)}" if prepared else ""
     own = "" if known else "; defined by the coordinator"

@@ -153,7 +153,8 @@ def _label_errors(site: NodeFile) -> list[str]:
 def _enough(site: NodeFile, found: SiteSummary, warnings: int) -> Finding:
     training = found.splits.get("train", found.cases)
     divided = "to train on" if found.splits else "not yet divided"
-    text = f"cases: {found.cases}, {training} {divided}; warnings: {warnings}"
+    otherwise = f"; {found.otherwise}" if found.otherwise else ""
+    text = f"cases: {found.cases}, {training} {divided}; warnings: {warnings}{otherwise}"
     if training < site.allow.cases:
         return Finding("data", text, f"allow.cases asks for {site.allow.cases}: lower it, or wait")
     return Finding("data", text)

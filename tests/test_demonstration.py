@@ -1,0 +1,51 @@
+"""What `make demo` shows must be so."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from polyclinic.catalog import BUILT_IN
+from polyclinic.config import load_study
+from polyclinic.data.load import load_federation
+from tests.federations import run_locally
+
+DEMO = Path(__file__).parent.parent / "studies" / "demo.toml"
+CEILING = "Full masks, pooled"
+MARGIN = 1.0  # points of Dice
+
+
+def test_each_hospital_of_the_demonstration_has_few_images_and_its_own_kind_of_weak_label():
+    study = load_study(DEMO, ["task.resolution=32"], BUILT_IN)
+    sites = load_federation(study.task.built, study.data, study.site)
+    assert len({site.kind for site in sites} - {"mask"}) == len(sites) == 5
+    assert {len(site.train) for site in sites} == {4}
+
+
+def test_the_methods_of_the_demonstration_learn_under_equal_conditions():
+    study = load_study(DEMO, [], BUILT_IN)
+    titles = [choice.title for choice in study.method]
+    assert titles == ["Local", "FedAvg", "FedICRA", "FedLPPA", CEILING]
+    terms = [choice.weak or study.training.weak for choice in study.method]
+    assert {each.crf for each in terms} == {0.1}
+
+
+@pytest.mark.slow
+def test_personalized_methods_beat_training_alone_and_one_model_for_all(tmp_path):
+    study = load_study(DEMO, ["evaluation.pictures=false", 'evaluation.metrics=["dice"]'], BUILT_IN)
+    runs = run_locally(study, tmp_path, watch=lambda _run, _event: None)
+    dice = {run.choice.title: by_site(run) for run in runs}
+    mean = {title: np.mean(values) for title, values in dice.items()}
+    for method in ("FedICRA", "FedLPPA"):
+        assert max(mean["Local"], mean["FedAvg"]) + MARGIN < mean[method] < mean[CEILING]
+        assert (dice[method] > dice["Local"]).sum() >= 3
+    assert (dice["FedLPPA"] > dice["FedAvg"]).sum() >= 3
+
+
+def by_site(run):
+    """Mean test Dice of each site in per cent."""
+    scores = run.folder.scores("test")
+    sites = sorted({score.site for score in scores})
+    return np.array(
+        [100 * np.mean([each.value for each in scores if each.site == site]) for site in sites]
+    )
