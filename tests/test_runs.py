@@ -153,8 +153,8 @@ def test_the_score_file_begins_with_its_header_once(folder):
     folder.append(scores=[score()])
     folder.append(scores=[score()])
     lines = (folder.path / "scores.csv").read_text().splitlines()
-    assert lines[0] == "round,split,site,case,region,metric,value,model"
-    assert lines[1:] == ["1,val,alpha,a,faz,dice,0.5,shared"] * 2
+    assert lines[0] == "round,split,site,case,region,metric,value,patient,model"
+    assert lines[1:] == ["1,val,alpha,a,faz,dice,0.5,0,shared"] * 2
 
 
 @pytest.mark.parametrize("torn", [0, 1, 5, 20])

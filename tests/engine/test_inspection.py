@@ -1,7 +1,6 @@
 """What a run keeps for the figures of the report, and that it changes nothing."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,13 +8,13 @@ import torch
 from PIL import Image
 
 from polyclinic.engine.local import assign
-from polyclinic.engine.pictures import CASES, DRAWN, PIXELS, embedded
+from polyclinic.engine.pictures import CASES, DRAWN, PIXELS, embedded, image_features
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.federation.method import Method
 from polyclinic.methods import METHODS
-from polyclinic.runs import read_embeddings
+from polyclinic.runs import SIZES, read_embeddings
 from tests.federations import equal
 
 NAME = "virtual-classes"
@@ -34,9 +33,7 @@ class Looking(Method):
 
 @dataclass(frozen=True)
 class Remembering(METHODS["ditto"]):
-    """Ditto, whose model in use is not the network's own, with embeddings to show."""
-
-    shows_embeddings: ClassVar[bool] = True
+    """Ditto, whose model in use is not the network's own."""
 
 
 def an_opened_site(federation, **changes):
@@ -124,10 +121,77 @@ def test_embeddings_are_those_of_the_model_in_use(federation, monkeypatch):
         assert not np.allclose(kept.values, idle.values, rtol=1e-4, atol=1e-5)
 
 
-def test_methods_that_show_nothing_leave_no_files(federation):
+def test_methods_without_maps_draw_none(federation):
     done = federation(rounds=1).run("fedavg", PICTURES)
-    assert not (done.folder.path / "embeddings").exists()
     assert not (done.folder.path / "attention").exists()
+
+
+def test_features_of_images_are_the_mean_of_the_encoders_coarsest_map(federation):
+    site, cases = an_opened_site(federation)
+    found = image_features("before", site, cases)
+    offset, scale = (each[:, :, None, None] for each in (cases.offset, cases.scale))
+    with torch.no_grad():
+        maps = site.net.eval().encoder((cases.images.float() - offset) / scale)[-1]
+    assert found.values == pytest.approx(maps.mean((2, 3)).double().numpy(), abs=1e-5)
+
+
+def test_every_run_keeps_features_of_its_images_and_the_time_of_one(federation):
+    done = federation(rounds=1).run("fedavg", PICTURES)
+    for site in done.folder.about().sites:
+        before, after = read_embeddings(done.folder.features_path(site.name))
+        assert before.values.shape == after.values.shape
+        assert len(after.values) == site.test
+        assert done.folder.end().predicting[site.name] > 0
+
+
+def test_every_method_draws_the_same_cases_by_the_size_of_what_is_true(federation):
+    small = federation(task="fundus", rounds=1)
+    drawn = []
+    for method in ("fedavg", "local"):
+        done = small.run(method, PICTURES)
+        sites = done.folder.about().sites
+        pictures = [p for site in sites for p in done.folder.pictures(site.name)]
+        drawn.append([(p.site, p.rank, p.case) for p in pictures if p.rank in SIZES])
+    assert drawn[0] == drawn[1]
+    assert len(drawn[0]) == 3 * len(sites)
+    data = {site.name: site.test for site in small.data(done.run.study)}
+    for site in sites:
+        cases = data[site.name]
+        sizes = sorted(int(size) for size in (cases.masks > 0).flatten(1).sum(1))
+        places = {rank: cases.names.index(case) for s, rank, case in drawn[0] if s == site.name}
+        found = {rank: int((cases.masks[place] > 0).sum()) for rank, place in places.items()}
+        last = len(sizes) - 1
+        expected = [sizes[round(share * last)] for share in (0.25, 0.5, 0.75)]
+        assert [found[rank] for rank in SIZES] == expected
+
+
+def test_virtual_classes_are_drawn_as_a_map(federation):
+    done = federation(task="fundus", rounds=1).run(NAME, PICTURES)
+    site = done.folder.about().sites[0]
+    names = {picture.name for picture in done.folder.attention_pictures(site.name)}
+    assert "virtual classes" in names
+
+
+def test_other_metrics_and_test_cases_are_watched_without_changing_anything(federation):
+    small = federation(rounds=2)
+    plain = small.run("fedavg", "evaluation.every=1")
+    watched = small.run(
+        "fedavg",
+        "evaluation.every=1",
+        'evaluation.validation=["iou"]',
+        'evaluation.watch=["dice"]',
+        'evaluation.metrics=["dice"]',
+    )
+    for site in plain.folder.about().sites:
+        assert equal(plain.site(site.name), watched.site(site.name))
+    found = {(score.split, score.metric, score.round) for score in watched.folder.scores()}
+    chosen = watched.folder.end().chosen_round
+    assert found == {
+        *((split, "dice", number) for split in ("val", "watch") for number in (1, 2)),
+        *(("val", "iou", number) for number in (1, 2)),
+        ("test", "dice", chosen),
+    }
+    assert plain.folder.end().chosen_round == chosen
 
 
 def test_maps_of_attention_are_drawn_over_the_first_cases(federation, monkeypatch):

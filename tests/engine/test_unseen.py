@@ -70,7 +70,7 @@ def test_every_site_s_model_their_ensemble_and_one_tuned_there_are_scored(
     metrics = set(done.run.study.evaluation.metrics)
     for each in by_model(rows).values():
         assert {case for case, *_ in each} == cases
-        assert {metric for *_, metric, _ in each} == metrics
+        assert {metric for *_, metric, _, _ in each} == metrics
     file = done.folder.path / f"unseen-{stranger.name}.csv"
     with file.open() as opened:
         assert len(list(csv.DictReader(opened))) == len(rows)
@@ -83,7 +83,7 @@ def test_a_site_that_did_take_part_finds_its_own_scores_again(federation):
         known = small.data(done.run.study)[1]
         found = by_model(tried(done, known))[known.name]
         scores = [
-            (score.case, score.region, score.metric, score.value)
+            (score.case, score.region, score.metric, score.value, score.patient)
             for score in done.folder.scores("test")
             if score.site == known.name
         ]

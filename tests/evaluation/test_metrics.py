@@ -11,9 +11,10 @@ from medpy.metric import binary
 from scipy.ndimage import gaussian_filter
 
 from polyclinic.evaluation import METRICS, Empty, MaskError, MaskPair, Metric
+from polyclinic.evaluation.metrics import TOLERANCE
 from polyclinic.evaluation.scoring import all_metrics
 
-NAMES = ("dice", "iou", "hd", "hd95", "assd")
+NAMES = ("dice", "iou", "hd", "hd95", "assd", "nsd")
 DISTANCES = ("hd", "hd95", "assd")
 
 
@@ -47,7 +48,10 @@ def pairs(draw):
 
 
 def agree(values, expected, scale=1.0):
-    assert values == pytest.approx(expected, rel=1e-9, abs=1e-9 * scale)
+    """MedPy does not know the surface Dice, which has its own reference below."""
+    assert {name: values[name] for name in expected} == pytest.approx(
+        expected, rel=1e-9, abs=1e-9 * scale
+    )
 
 
 @pytest.mark.parametrize("spacing", [1.0, 0.35, (0.5, 2.0)])
@@ -91,7 +95,8 @@ def test_a_volume_of_one_slice_is_all_surface_as_in_medpy():
 def test_the_function_of_an_entry_is_what_is_computed():
     predicted, true = blobs((50, 50), 3)
     together = all_metrics(predicted, true, (0.5, 2.0))
-    assert list(together) == list(NAMES) == list(METRICS)
+    regions = [name for name, metric in METRICS.items() if metric.of_what == "region"]
+    assert list(together) == list(NAMES) == regions
     pair = MaskPair(predicted, true, (0.5, 2.0))
     assert together == {name: METRICS[name].function(pair) for name in NAMES}
 
@@ -151,6 +156,7 @@ def test_a_mask_agrees_fully_with_itself(pair):
         "hd": 0.0,
         "hd95": 0.0,
         "assd": 0.0,
+        "nsd": 1.0,
     }
 
 
@@ -168,11 +174,11 @@ def test_distances_grow_with_the_spacing_and_overlaps_do_not(pair, factor):
     predicted, true, spacing = pair
     values = all_metrics(predicted, true, spacing)
     scaled = all_metrics(predicted, true, tuple(size * factor for size in spacing))
-    agree(
-        scaled,
-        {name: value * (factor if name in DISTANCES else 1) for name, value in values.items()},
-        scale=factor,
-    )
+    expected = {
+        name: value * (factor if name in DISTANCES else 1) for name, value in values.items()
+    }
+    del expected["nsd"]  # its tolerance does not grow
+    agree(scaled, expected, scale=factor)
 
 
 @for_any(pairs(), st.data())
@@ -195,14 +201,15 @@ def test_turning_image_and_spacing_together_changes_nothing(pair):
 
 def test_two_empty_masks_agree_fully():
     empty = np.zeros((30, 40), bool)
-    assert all_metrics(empty, empty) == {"dice": 1, "iou": 1, "hd": 0, "hd95": 0, "assd": 0}
+    distances = {"hd": 0, "hd95": 0, "assd": 0}
+    assert all_metrics(empty, empty) == {"dice": 1, "iou": 1, "nsd": 1, **distances}
 
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_one_empty_mask_scores_no_overlap_and_the_diagonal_as_distance(swapped):
     masks = [np.zeros((30, 40), bool), np.ones((30, 40), bool)]
     values = all_metrics(*(masks[::-1] if swapped else masks), spacing=2.0)
-    assert values == {"dice": 0, "iou": 0, "hd": 100, "hd95": 100, "assd": 100}
+    assert values == {"dice": 0, "iou": 0, "nsd": 0, "hd": 100, "hd95": 100, "assd": 100}
 
 
 def test_the_diagonal_honours_the_spacing_of_each_axis():
@@ -266,7 +273,24 @@ def test_the_table_says_which_values_are_better():
         "hd": "lower",
         "hd95": "lower",
         "assd": "lower",
+        "nsd": "higher",
+        "miou": "higher",
+        "volume_dice": "higher",
     }
+
+
+@pytest.mark.filterwarnings("ignore:monai:FutureWarning")  # MONAI uses what it has deprecated
+@pytest.mark.parametrize("seed", range(3))
+def test_the_surface_dice_is_monais(seed):
+    import torch
+    from monai.metrics import compute_surface_dice
+
+    masks = blobs((60, 80), seed)
+    one_hot = [torch.from_numpy(np.stack([~mask, mask])[None].astype(np.float32)) for mask in masks]
+    expected = compute_surface_dice(
+        *one_hot, class_thresholds=[TOLERANCE], include_background=False
+    )
+    assert all_metrics(*masks)["nsd"] == pytest.approx(float(expected))
 
 
 def test_importing_the_table_loads_neither_torch_nor_the_compiler():

@@ -10,6 +10,7 @@ from polyclinic.evaluation.scoring import (
     ScoreRow,
     ScoringError,
     all_metrics,
+    numbered,
     score_cases,
     union,
 )
@@ -109,7 +110,40 @@ def test_scores_of_real_masks_are_those_of_medpy():
     names = [path.stem for path in paths]
     rows = score_cases(predicted, true, names, REGIONS, np.ones((4, 2)), ("dice", "hd95", "assd"))
     references = {"dice": binary.dc, "hd95": binary.hd95, "assd": binary.assd}
-    for case, region, metric, value in rows:
+    for case, region, metric, value, _ in rows:
         index = names.index(case)
         pair = (np.isin(each[index], REGIONS[region]) for each in (predicted, true))
         assert value == pytest.approx(references[metric](*pair), abs=1e-9)
+
+
+def test_miou_is_the_mean_over_all_classes_with_the_background():
+    true, predicted = (np.zeros((1, 4, 4), np.uint8) for _ in range(2))
+    true[0, :2, :2], true[0, 3] = 1, 2
+    predicted[0, :2, :1], predicted[0, 3] = 1, 2
+    sizes = np.ones((1, 2))
+    (row,) = score_cases(predicted, true, ["a"], {"one": (1,)}, sizes, ["miou"], classes=range(3))
+    assert (row.region, row.metric) == ("all classes", "miou")
+    assert row.value == pytest.approx(np.mean([8 / 10, 2 / 4, 4 / 4]))
+    # Where masks do not tell all classes apart there is no such mean.
+    assert score_cases(predicted, true, ["a"], {"one": (1,)}, sizes, ["miou"]) == []
+
+
+def test_the_dice_of_a_volume_takes_all_slices_of_a_patient_as_one():
+    true = np.zeros((3, 2, 10), np.uint8)
+    true[0, 0, :8] = true[1, 0, :2] = true[2, 1, :4] = 1
+    predicted = true.copy()
+    predicted[1] = 0  # a small slice is missed
+    predicted[2, 1, 2:4] = 0
+    rows = score_cases(
+        predicted,
+        true,
+        ["p-1", "p-2", "q-1"],
+        {"organ": (1,)},
+        np.ones((3, 2)),
+        ["dice", "volume_dice"],
+        patients=numbered(["p", "p", "q"]),
+    )
+    volumes = {row.case: (row.value, row.patient) for row in rows if row.metric == "volume_dice"}
+    assert volumes == {"p-1": (pytest.approx(16 / 18), 1), "q-1": (pytest.approx(4 / 6), 2)}
+    assert [row.value for row in rows if row.metric == "dice"] == pytest.approx([1, 0, 4 / 6])
+    assert [row.patient for row in rows if row.metric == "dice"] == [1, 1, 2]

@@ -103,9 +103,9 @@ def test_seeds_are_summed_up_by_the_spread_of_their_numbers():
     seeds = [summarise(ROWS)["dice"]["disc"], summarise([*ROWS[:6], *shifted])["dice"]["disc"]]
     together = across_seeds(seeds)
     close(together.sites["alpha"], Spread(0.9, 0.0, 2))
-    close(together.sites["beta"], Spread(0.55, 0.05, 2))
-    close(together.average, Spread(0.725, 0.025, 2))
-    close(together.deviation, Spread(0.175, 0.025, 2))
+    close(together.sites["beta"], Spread(0.55, 0.1 / math.sqrt(2), 2))
+    close(together.average, Spread(0.725, 0.05 / math.sqrt(2), 2))
+    close(together.deviation, Spread(0.175, 0.05 / math.sqrt(2), 2))
     assert together.images.mean == pytest.approx((3.2 + 3.3) / 8)
 
 

@@ -12,6 +12,7 @@ class Cell:
     spread: str = ""
     bold: bool = False
     underlined: bool = False
+    near: bool = False
     marks: list = field(default_factory=list)
 
 
@@ -22,7 +23,7 @@ class Page(HTMLParser):
         super().__init__()
         self.open, self.tables, self.ids = [], [], []
         self.images, self.links, self.texts, self.tags = [], [], [], set()
-        self.unclosed = []
+        self.unclosed, self.scripts = [], []
         self.feed(html)
         self.close()
         self.unclosed += self.open
@@ -31,6 +32,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attributes):
         found = dict(attributes)
         self.tags.add(tag)
+        if tag == "script":
+            self.scripts.append(found)
         if "id" in found:
             self.ids.append(found["id"])
         if tag == "img":
@@ -55,14 +58,16 @@ class Page(HTMLParser):
             self.open.pop()
 
     def handle_data(self, text):
-        if "style" in self.open:
+        if "style" in self.open or "script" in self.open:
             return
         self.texts.append(text)
         if "td" in self.open or "th" in self.open:
             cell = self.tables[-1][1][-1][-1]
             cell.bold |= "b" in self.open
             cell.underlined |= "u" in self.open
-            if "small" in self.open:
+            if "sup" in self.open:
+                cell.near = True
+            elif "small" in self.open:
                 cell.spread += text.strip("±\u2009 ")
             else:
                 cell.text += text.strip()

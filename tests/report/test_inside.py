@@ -94,6 +94,6 @@ def test_the_page_has_the_section_only_where_there_is_something_to_show(tmp_path
     assert page.unclosed == []
     assert "inside" in page.ids
     alternatives = [alt for alt, _ in page.images]
-    assert any(alt.startswith("Embeddings of pixels of VirtualClasses") for alt in alternatives)
+    assert any(alt.startswith("VirtualClasses: embeddings of pixels") for alt in alternatives)
     assert "alpha, c1, where VirtualClasses looks: own query" in alternatives
     assert all(source.startswith("data:image/") for _, source in page.images)

@@ -35,7 +35,8 @@ def test_the_page_needs_nothing_but_itself(report, page):
     html = report.read_text("utf-8")
     assert "http://" not in html
     assert "https://" not in html
-    assert not page.tags & {"script", "link", "iframe", "object"}
+    assert not page.tags & {"link", "iframe", "object"}
+    assert page.scripts == [{}]  # its own, with no source elsewhere
     assert "@import" not in html
     assert "url(" not in html
     assert all(source.startswith("data:image/") for _, source in page.images)
@@ -82,8 +83,9 @@ def test_in_every_column_the_best_is_bold_and_the_second_underlined(page, number
 
 def test_tables_lie_beside_the_page_and_inside_it(report, page):
     names = {path.name for path in report.parent.iterdir()}
-    expected = {f"table-{metric}.{kind}" for metric in METRICS for kind in ("csv", "tex")}
-    assert names == expected | {"report.html"}
+    tables = (*METRICS, "efficiency")
+    expected = {f"table-{table}.{kind}" for table in tables for kind in ("csv", "md", "tex")}
+    assert names == expected | {"report.html", "methods.txt", "references.bib"}
     inside = {name: link for name, link in page.links if name}
     assert set(inside) == expected
     for name, link in inside.items():
@@ -176,7 +178,7 @@ def test_names_are_escaped_wherever_they_stand(tmp_path):
     about = run.about().model_copy(update={"method": name})
     (run.path / "about.json").write_text(about.model_dump_json())
     page = made([run.path], tmp_path / "out")
-    assert "script" not in page.tags
+    assert page.scripts == [{}]
     assert page.unclosed == []
     assert name in page.text
     assert "<b>site</b>" in page.text
@@ -192,7 +194,10 @@ def test_seeds_give_one_row_and_a_spread_over_seeds(tmp_path):
         rows = RunFolder(tmp_path / "demo" / "a" / f"seed-{seed}").scores("test")
         means.append(np.mean([r.value for r in rows if (r.site, r.region) == ("alpha", "cup")]))
     cell = page.scores(0)["A"][7]
-    assert (cell.text, cell.spread) == (f"{100 * np.mean(means):.2f}", f"{100 * np.std(means):.2f}")
+    assert (cell.text, cell.spread) == (
+        f"{100 * np.mean(means):.2f}",
+        f"{100 * np.std(means, ddof=1):.2f}",
+    )
     assert "± standard deviation over seeds" in page.text
     assert "the other runs differ in nothing but seeds" in page.text
 
@@ -212,7 +217,9 @@ def test_runs_of_which_none_has_finished_still_give_a_page(tmp_path):
     page = made([run.path], tmp_path / "out")
     assert "No run has finished yet" in page.text
     assert any(alt.startswith("Training loss") for alt, _ in page.images)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    tables = [f"table-efficiency.{kind}" for kind in ("csv", "md", "tex")]
+    assert names == ["methods.txt", "references.bib", "report.html", *tables]
 
 
 def test_a_run_that_has_only_begun_still_gives_a_page(tmp_path):

@@ -5,18 +5,22 @@ import numpy as np
 import pytest
 
 from polyclinic.evaluation.statistics import OVERALL
+from polyclinic.report.chance import cautions, ranked
 from polyclinic.report.reading import read_runs
-from polyclinic.report.score_tables import comparison_table, ranked
+from polyclinic.report.score_tables import comparison_table
 from polyclinic.runs import AboutMetric, Finished, RunFolder, Score
 from tests.report.invented import write_run
 
 
-def write_scores(root, title, values, *, seed=0, metric="dice", region="disc"):
-    """A finished run whose only test scores are these: site → values of its cases."""
+def write_scores(root, title, values, *, seed=0, metric="dice", region="disc", patients=1):
+    """A finished run whose only test scores are these: site → values of its cases.
+
+    `patients` is how many cases a patient has.
+    """
     run = write_run(root, title, seed=seed, sites=tuple(values), regions=("disc",), stop=1, cases=2)
     run.append(
         scores=(
-            Score(1, "test", site, f"c{index}", region, metric, value)
+            Score(1, "test", site, f"c{index}", region, metric, value, 1 + index // patients)
             for site, cases in values.items()
             for index, value in enumerate(cases)
         )
@@ -50,7 +54,7 @@ def test_with_one_seed_the_numbers_are_those_computed_by_hand(tmp_path):
     assert images.value == pytest.approx((0.5 + 0.7 + 4 * 0.9) / 6)
     assert images.spread == pytest.approx(np.std([0.5, 0.7, 0.9, 0.9, 0.9, 0.9]))
     assert math.isnan(average.spread)
-    assert not table.over_seeds
+    assert table.over == "cases"
 
 
 def test_with_several_seeds_every_spread_is_over_seeds(tmp_path):
@@ -58,13 +62,14 @@ def test_with_several_seeds_every_spread_is_over_seeds(tmp_path):
     write_scores(tmp_path, "A", {"alpha": [0.6, 1.0], "beta": [0.7]}, seed=1)
     table = table_of(tmp_path)
     alpha, beta, average, deviation, images = table.rows[0].cells
-    assert table.over_seeds
-    assert (alpha.value, alpha.spread) == pytest.approx((0.7, 0.1))
-    assert (beta.value, beta.spread) == pytest.approx((0.8, 0.1))
+    assert table.over == "seeds"
+    root = math.sqrt(2)  # two values with a divisor of one
+    assert (alpha.value, alpha.spread) == pytest.approx((0.7, 0.1 * root))
+    assert (beta.value, beta.spread) == pytest.approx((0.8, 0.1 * root))
     assert (average.value, average.spread) == pytest.approx((0.75, 0.0))
-    assert (deviation.value, deviation.spread) == pytest.approx((0.1, 0.05))
+    assert (deviation.value, deviation.spread) == pytest.approx((0.1, 0.05 * root))
     means = [2.1 / 3, 2.3 / 3]
-    assert (images.value, images.spread) == pytest.approx((np.mean(means), np.std(means)))
+    assert (images.value, images.spread) == pytest.approx((np.mean(means), np.std(means, ddof=1)))
 
 
 def test_a_method_with_one_seed_among_others_with_several_has_no_spread(tmp_path):
@@ -72,7 +77,7 @@ def test_a_method_with_one_seed_among_others_with_several_has_no_spread(tmp_path
     write_scores(tmp_path, "A", {"alpha": [0.7]}, seed=1)
     write_scores(tmp_path, "B", {"alpha": [0.5, 0.9]}, seed=0)
     alpha = column(table_of(tmp_path), "alpha")
-    assert alpha["A"].spread == pytest.approx(0.1)
+    assert alpha["A"].spread == pytest.approx(0.1 * math.sqrt(2))
     assert math.isnan(alpha["B"].spread)
 
 
@@ -217,3 +222,58 @@ def test_one_method_alone_and_metrics_without_a_direction_are_not_ranked(tmp_pat
     assert ranked(read_runs([tmp_path / "demo"]), "odd") == []
     write_scores(tmp_path, "B", {"alpha": [0.5]}, metric="odd")
     assert ranked(read_runs([tmp_path / "demo"]), "odd") == []
+
+
+def test_folds_are_averaged_and_their_spread_is_that_of_the_folds(tmp_path):
+    for fold, seed, value in ((0, 0, 0.4), (0, 1, 0.6), (1, 0, 0.7), (1, 1, 0.9)):
+        run = write_scores(tmp_path / f"{fold}", "A", {"alpha": [value]}, seed=seed)
+        settings = run.settings_text().replace("[data]", f"[data]\nfolds = 2\nfold = {fold}")
+        (run.path / "study.toml").write_text(settings)
+    paths = [tmp_path / "0" / "demo", tmp_path / "1" / "demo"]
+    table = comparison_table(read_runs(paths), "dice")
+    cell = column(table, "alpha")["A"]
+    assert table.over == "folds"
+    assert (cell.value, cell.spread) == pytest.approx((0.65, 0.3 / math.sqrt(2)))
+
+
+def test_what_is_within_noise_of_the_best_is_marked_column_by_column(tmp_path):
+    rng = np.random.default_rng(0)
+    easy, hard = rng.normal(0.8, 0.02, 30), rng.normal(0.6, 0.02, 30)
+    write_scores(tmp_path, "Best", {"alpha": easy, "beta": hard})
+    noisy = easy - 0.004 + 0.05 * (-1.0) ** np.arange(30)
+    write_scores(tmp_path, "Near", {"alpha": noisy, "beta": hard - 0.1})
+    write_scores(tmp_path, "Far", {"alpha": easy - 0.1, "beta": hard - 0.2})
+    table = table_of(tmp_path)
+    near = {
+        name: {title for title, cell in column(table, name).items() if cell.near}
+        for name in ("alpha", "beta", "Avg", "Std", "Images")
+    }
+    assert near == {"alpha": {"Near"}, "beta": set(), "Avg": set(), "Std": set(), "Images": set()}
+
+
+def test_cases_of_one_patient_count_together(tmp_path):
+    rng = np.random.default_rng(1)
+    whole = np.repeat(rng.normal(0.05, 0.1, 6), 20)  # six patients of twenty alike cases
+    write_scores(tmp_path, "A", {"alpha": 0.5 + whole}, patients=20)
+    write_scores(tmp_path, "B", {"alpha": 0.5 + 0 * whole}, patients=20)
+    (_, second) = ranked(read_runs([tmp_path / "demo"]), "dice")
+    assert second.chance in [number / 32 for number in range(1, 33)]  # 2⁶ signs, two-sided
+    assert column(table_of(tmp_path), "alpha")[second.title].near
+    for run in (tmp_path / "demo").glob("*/seed-0"):
+        lines = (run / "scores.csv").read_text().splitlines()
+        old = [line.rsplit(",", 2)[0] for line in lines]  # as versions without patients wrote it
+        (run / "scores.csv").write_text("\n".join(old) + "\n")
+    comparison = read_runs([tmp_path / "demo"])
+    assert ranked(comparison, "dice")[1].chance < second.chance
+    assert any("each case counts as a patient" in caution for caution in cautions(comparison))
+
+
+def test_a_hospital_that_gives_means_only_is_named_and_nothing_is_tested(tmp_path):
+    for title, value in (("A", 0.8), ("B", 0.7)):
+        run = write_run(tmp_path, title, sites=("alpha",), regions=("disc",), stop=1)
+        run.append(scores=[Score(1, "test", "alpha", "test mean", "disc", "dice", value)])
+        run.finish(Finished(chosen_round=1, seconds=1))
+    comparison = read_runs([tmp_path / "demo"])
+    assert ranked(comparison, "dice") == []
+    assert not any(cell.near for row in table_of(tmp_path).rows for cell in row.cells)
+    assert any("alpha gave means only" in caution for caution in cautions(comparison))

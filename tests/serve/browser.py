@@ -50,6 +50,7 @@ class Tab:
 
     def __init__(self, socket):
         self._socket, self._numbers, self._session = socket, count(1), None
+        self._errors = []
         pages = self._ask("Target.getTargets")["targetInfos"]
         page = next(each["targetId"] for each in pages if each["type"] == "page")
         attached = self._ask("Target.attachToTarget", targetId=page, flatten=True)
@@ -76,6 +77,25 @@ class Tab:
         node = self._ask("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
         self._ask("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
 
+    def press(self, key: str) -> None:
+        """Press a key, as a person does."""
+        codes = {"Escape": 27, "Enter": 13, "Tab": 9}
+        for kind in ("keyDown", "keyUp"):
+            self._ask(
+                "Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=codes[key]
+            )
+
+    def watch_errors(self):
+        """From now on keep what goes wrong on pages; gives a function that tells it."""
+        self._ask("Runtime.enable")
+        self._ask("Log.enable")
+
+        def told():
+            self.value("1")  # what was said before this answer has arrived with it
+            return self._errors
+
+        return told
+
     def screenshot(self) -> bytes:
         """The page as a PNG."""
         return base64.b64decode(self._ask("Page.captureScreenshot", format="png")["data"])
@@ -88,6 +108,8 @@ class Tab:
         self._socket.send(json.dumps(message))
         while True:
             answer = json.loads(self._socket.recv())
+            if answer.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
+                self._errors.append(answer["params"])
             if answer.get("id") == number:
                 assert "error" not in answer, answer
                 return answer["result"]

@@ -36,3 +36,8 @@ def hd95(predicted: ArrayLike, true: ArrayLike, spacing: Spacing = 1.0) -> float
 def assd(predicted: ArrayLike, true: ArrayLike, spacing: Spacing = 1.0) -> float:
     """The mean of the pooled surface distances."""
     return METRICS["assd"].of(MaskPair(predicted, true, spacing))
+
+
+def nsd(predicted: ArrayLike, true: ArrayLike, spacing: Spacing = 1.0) -> float:
+    """The share of both surfaces within 2 pixels, or units of the spacing, of the other: 0 to 1."""
+    return METRICS["nsd"].of(MaskPair(predicted, true, spacing))

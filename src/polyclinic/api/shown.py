@@ -7,17 +7,18 @@ from html import escape
 from typing import Any, NamedTuple
 
 from polyclinic.evaluation.statistics import OVERALL
-from polyclinic.report.exports import to_csv, to_latex
+from polyclinic.report.exports import to_csv, to_latex, to_markdown
 from polyclinic.report.figures.curves import loss_figure, validation_figure
 from polyclinic.report.figures.style import style
 from polyclinic.report.reading import Comparison
 from polyclinic.report.score_tables import Cell, Column, Table
+from polyclinic.report.sheets import sheet_of
 
 _STYLES = {"best": "font-weight:bold", "second": "text-decoration:underline", "": ""}
 
 
 class ScoreTable:
-    """Methods by sites for one metric: best bold and second best underlined."""
+    """Methods by sites for one metric: best bold, second best underlined, ≈ within noise of it."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -40,11 +41,15 @@ class ScoreTable:
 
     def to_csv(self) -> str:
         """All means and deviations in full precision, as CSV."""
-        return to_csv(self._table)
+        return to_csv(sheet_of(self._table))
+
+    def to_markdown(self) -> str:
+        """A table for a page in Markdown."""
+        return to_markdown(sheet_of(self._table))
 
     def to_latex(self) -> str:
         """A tabular for a paper."""
-        return to_latex(self._table)
+        return to_latex(sheet_of(self._table))
 
     def __str__(self) -> str:
         lines = [["Method", *self.columns]]
@@ -70,7 +75,7 @@ class ScoreTable:
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def _cell(self, cell: Cell) -> str:
-        text = self._table.measure.text(cell.value)
+        text = self._table.measure.text(cell.value) + ("≈" if cell.near else "")
         return f'<td style="{_STYLES[cell.mark]}">{text}</td>'
 
 

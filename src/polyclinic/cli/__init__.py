@@ -108,6 +108,9 @@ def report(
     to: Annotated[
         Path | None, typer.Option(help="Where to write it; default: beside them.")
     ] = None,
+    figures: Annotated[
+        bool, typer.Option(help="Write every figure as SVG, PDF and PNG, too.")
+    ] = False,
 ) -> None:
     """Write the page, tables and figures that compare runs."""
     from polyclinic.cli.terminal_tables import show_summary
@@ -115,7 +118,7 @@ def report(
     from polyclinic.runs import find_runs
 
     found = find_runs(paths)
-    page = write_report(found, to or paths[0])
+    page = write_report(found, to or paths[0], files=figures)
     show_summary(found)
     typer.echo(f"report: {page}")
 

@@ -88,10 +88,11 @@ def _evaluate(
     from polyclinic.evaluation import METRICS
     from polyclinic.evaluation.scoring import unknown_metrics
     from polyclinic.predict import load
+    from polyclinic.predict.evaluating import REGION_METRICS
     from polyclinic.predict.evaluating import evaluate as evaluated
     from polyclinic.report.evaluation import write_evaluation
 
-    if mistakes := unknown_metrics(metrics, METRICS):
+    if mistakes := unknown_metrics(metrics, {name: METRICS[name] for name in REGION_METRICS}):
         raise ValueError("; ".join(mistakes))
     names = [file.stem for file in files]
     names = names if len(set(names)) == len(names) else [str(file) for file in files]
@@ -101,7 +102,7 @@ def _evaluate(
         found = evaluated(
             models,
             folders,
-            metrics=metrics or tuple(METRICS),
+            metrics=metrics or REGION_METRICS,
             split=split,
             in_square=in_square,
             on_case=lambda _: progress.advance(bar),

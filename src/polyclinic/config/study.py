@@ -151,6 +151,10 @@ class EvaluationSettings(Section):
     """Validate every so many rounds and after the last; 0 is after the last only."""
     metrics: tuple[Annotated[str, known_in("metric")], ...] = ("dice", "iou", "hd", "hd95", "assd")
     """Metrics of the test scores."""
+    validation: tuple[Annotated[str, known_in("metric")], ...] = ("dice",)
+    """Metrics of the validation scores, by round; Dice is always among them and alone chooses."""
+    watch: tuple[Annotated[str, known_in("metric")], ...] = ()
+    """Metrics of test cases by round, for learning curves only; sites on this machine."""
     choose: Literal["best", "last"] = "best"
     """The round to use: the best by validation, or the last."""
     scores: Literal["shared", "trained", "both"] = "shared"
@@ -160,16 +164,21 @@ class EvaluationSettings(Section):
     cross_site: bool = False
     """Score every site's model at every site, too; across hospitals those that disclose theirs."""
 
+    @property
+    def validated(self) -> tuple[str, ...]:
+        """The metrics of validation, Dice first."""
+        return ("dice", *(name for name in self.validation if name != "dice"))
+
     def due(self, number: int, last: int) -> bool:
         """Whether models are validated after this round, of so many."""
         return 0 < number <= last and (
             number == last or bool(self.every and number % self.every == 0)
         )
 
-    @field_validator("metrics")
+    @field_validator("metrics", "validation", "watch")
     @classmethod
-    def _each_once(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
-        return unique(metrics)
+    def _each_once(cls, metrics: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return unique(metrics) if metrics or info.field_name != "watch" else metrics
 
 
 class Conditions(Section):

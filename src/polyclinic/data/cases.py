@@ -69,6 +69,11 @@ class SiteData:
     mask_groups: Groups = ()  # of the classes in masks
     measured: bool = False  # whether spacings are millimetres; else they are pixels of the files
 
+    @property
+    def watch(self) -> Cases:
+        """The test cases, under the name by which they are looked at while training."""
+        return self.test
+
     def known(self, regions: Regions) -> dict[str, tuple[int, ...]]:
         """The regions that the site's masks show."""
         return known_regions(regions, self.mask_groups)

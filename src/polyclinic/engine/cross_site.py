@@ -19,9 +19,9 @@ from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.federation.scoring import score
 from polyclinic.runs import RoundLine, RoundTable, RunFolder, SiteInfo
 
-Row = tuple[str, str, str, str, str, float]  # model, site, case, region, metric, value
+Row = tuple[str, str, str, str, str, float, int]  # model, site, then a score
 FILE = "cross_site.csv"
-FIELDS = ("model", "site", "case", "region", "metric", "value")
+FIELDS = ("model", "site", *ScoreRow._fields)
 
 
 def write_cross_site(run: RunFolder, runner: SiteRunner, data: Mapping[str, SiteData]) -> None:

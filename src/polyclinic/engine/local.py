@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +31,7 @@ from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
+from polyclinic.federation.scoring import seconds_an_image
 from polyclinic.federation.server import Server
 from polyclinic.runs import RoundLine, RunError, RunFolder, SiteInfo
 
@@ -220,13 +221,18 @@ class LocalWorker:
     ) -> Scored:
         """Scores of a site's model; the final ones come with pictures."""
         data, state = self.data[info.name], self._state(info, since)
+        method = self.runner.assignment.method
         rows, cases, predicted, notes = self.runner.score(info, data, scoring, message, state)
         if self.pictures and scoring.split == "test" and scoring.model == "shared":
             task = self.runner.assignment.task
             draw_pictures(self.run, info.name, task, cases, predicted, rows)
             model_of = partial(self.states.load, since=since)
             look_inside(self.run, self.runner, info, cases, self.data, model_of)
-        return Scored.of(scoring, info.name, rows, notes)
+        scored = Scored.of(scoring, info.name, rows, notes)
+        if scoring.split == "test" and len(cases):
+            seconds = seconds_an_image(self.runner.opened(info, data, state), method, cases)
+            return replace(scored, predicting=seconds)
+        return scored
 
     def _state(self, info: SiteInfo, since: int) -> SiteState | None:
         try:

@@ -70,6 +70,7 @@ class Loop:
         self.progress = Progress(round=-1)
         self.lines: list[RoundLine] = []
         self.scores: list[Score] = []
+        self.predicting: dict[str, float] = {}  # seconds an image takes, by site
 
     def run(self) -> Iterator[Event]:
         """Everything from where the checkpoint stands to the final scores, event by event."""
@@ -191,7 +192,11 @@ class Loop:
             return None
         finalizing = self.method.finalizing()
         messages = {info.name: finalizing.message(self.server, info) for info in self.sites.scored}
-        means = yield from self._score(Scoring(number, "val", ("dice",)), messages, since=number)
+        validation = Scoring(number, "val", self.evaluation.validated)
+        means = yield from self._score(validation, messages, since=number)
+        if self.evaluation.watch:  # last, and nothing is made of it
+            watched = Scoring(number, "watch", self.evaluation.watch)
+            yield from self._score(watched, messages, since=number)
         if not means:
             return None
         mean = float(np.mean(means))
@@ -202,22 +207,24 @@ class Loop:
     def _score(
         self, scoring: Scoring, messages: Mapping[str, Message] | None, *, since: int
     ) -> Generator[Event, None, list[float]]:
-        """Score all sites; gives the mean of each that has cases."""
+        """Score all sites; gives the mean Dice of each that has cases."""
         means, missed, notes = [], {}, {}
         for scored in self.sites.score(scoring, messages, since=since):
             self.scores += scored.rows
+            if scored.predicting is not None:
+                self.predicting[scored.site] = scored.predicting
             if scored.notes:
                 notes[scored.site] = scored.notes
             if scored.missed:
                 missed[scored.site] = scored.missed
                 where = {"round": scoring.round, "stage": f"score {scoring.split}"}
                 self.lines.append(RoundLine(**where, site=scored.site, missed=scored.missed))
-            if scored.rows:
-                means.append(float(np.mean([row.value for row in scored.rows])))
+            if values := [row.value for row in scored.rows if row.metric == "dice"]:
+                means.append(float(np.mean(values)))
             yield scored
         where_told = f"the scoring of round {scoring.round}"
         self._refuse_too_few(missed, len(self.sites.scored), where_told)
-        if notes:
+        if notes and scoring.split != "watch":
             self.server.tables.append(diagnostics(scoring.round, notes))
         if scoring.split == "test":
             for site, each in notes.items():

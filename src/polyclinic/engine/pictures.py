@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Cases, SiteData
@@ -20,9 +20,11 @@ from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
 from polyclinic.evaluation.scoring import ScoreRow, best_median_worst
 from polyclinic.federation.method import Method
+from polyclinic.federation.scoring import AT_ONCE
 from polyclinic.federation.site import Site
 from polyclinic.masks import UNLABELLED, Groups
 from polyclinic.runs import (
+    SIZES,
     Embedded,
     Moment,
     Rank,
@@ -37,6 +39,7 @@ SIDE = 256  # pixels of a picture
 UNSCORED: Rank = "unscored"
 PIXELS = 240  # of each site that are embedded, divided among its classes
 CASES = 8  # that the pixels come from
+IMAGES = 60  # of each site whose features are kept
 DRAWN = 3  # cases whose attention is drawn
 
 
@@ -50,11 +53,24 @@ def draw_pictures(
 ) -> None:
     """Write the pictures of one site into the run folder."""
     places = [*best_median_worst(cases.names, rows).items()]
+    if places:
+        places += by_size(cases.masks).items()
     for rank, index in places or [(UNSCORED, index) for index in range(len(cases))]:
         image, mask = cases.images[index].cpu().numpy(), cases.masks[index].cpu().numpy()
         picture = compared(image, mask, predicted[index], task, SIDE)
         with replacing(run.picture_path(site, rank, cases.names[index])) as unfinished:
             Image.fromarray(picture).save(unfinished, format="PNG")
+
+
+def by_size(masks: Tensor) -> dict[Rank, int]:
+    """The cases at the quartiles of the true foreground's size, whatever was predicted there.
+
+    Of equal sizes the first; every method thus shows the same cases.
+    """
+    sizes = ((masks > 0) & (masks != UNLABELLED)).flatten(1).sum(1)
+    order = sizes.argsort(stable=True).tolist()
+    shares = zip(SIZES, (0.25, 0.5, 0.75), strict=True)
+    return {rank: order[round(share * (len(order) - 1))] for rank, share in shares}
 
 
 def look_inside(
@@ -65,7 +81,7 @@ def look_inside(
     data: Mapping[str, SiteData],
     model_of: Callable[[str], SiteState | None],
 ) -> None:
-    """Keep embeddings of pixels and draw maps of attention, of methods that have such.
+    """Keep embeddings of pixels and features of images, and draw maps of methods that have such.
 
     Attention is drawn with every site's model, so that they can be compared at the same cases.
     """
@@ -73,10 +89,12 @@ def look_inside(
     final = runner.opened(info, data[info.name], model_of(info.name))
     with method.in_use(final):
         draw_attention(run, method, final, cases)
-        after = embedded("after", final, cases) if method.shows_embeddings else None
-    if after is not None:
-        before = embedded("before", runner.opened(info, data[info.name], None), cases)
-        write_embeddings(run.embeddings_path(info.name), [before, after])
+        after = embedded("after", final, cases)
+        features = [image_features("after", final, cases)]
+    first = runner.opened(info, data[info.name], None)
+    features.insert(0, image_features("before", first, cases))
+    write_embeddings(run.embeddings_path(info.name), [embedded("before", first, cases), after])
+    write_embeddings(run.features_path(info.name), features)
     for other in runner.assignment.sites:
         if other != info and run.attention_pictures(info.name):
             theirs = runner.opened(other, data[other.name], model_of(other.name))
@@ -100,6 +118,26 @@ def embedded(moment: Moment, site: Site, cases: Cases) -> Embedded:
     stacked = torch.stack(values) if values else torch.empty(0, 0)
     classes = chosen.masks[tuple(places.T)]
     return Embedded(moment, classes.long().numpy(), stacked.double().cpu().numpy())
+
+
+@torch.no_grad()
+def image_features(moment: Moment, site: Site, cases: Cases) -> Embedded:
+    """The mean over places of the encoder's coarsest map, a row for each of the first images."""
+    site.net.eval()
+    chosen = cases.select(range(min(IMAGES, len(cases))))
+    found: list[Tensor] = []
+
+    def keep(_: nn.Module, __: object, maps: Sequence[Tensor]) -> None:
+        found.append(maps[-1].flatten(2).mean(2))
+
+    watching = site.net.encoder.register_forward_hook(keep)
+    try:
+        for batch in in_order(chosen, batch=AT_ONCE, device=site.device):
+            site.net.embed(batch.images)
+    finally:
+        watching.remove()
+    values = torch.cat(found) if found else torch.empty(0, 0)
+    return Embedded(moment, np.zeros(len(values), np.int64), values.double().cpu().numpy())
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from polyclinic.federation.method import Stage
 from polyclinic.federation.server import Server
 from polyclinic.runs import DIAGNOSED, RoundLine, RoundTable, Score, SiteInfo, Split
 
-Row = tuple[str, str, str, float]  # case, region, metric, value
+Row = tuple[str, str, str, float, int]  # case, region, metric, value, number of the patient
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Scored:
     rows: tuple[Score, ...]
     missed: str = ""  # why the site could not be scored
     notes: dict[str, float] = field(default_factory=dict)  # about the method's parts
+    predicting: float | None = None  # seconds an image took, where it was measured
 
     @classmethod
     def of(

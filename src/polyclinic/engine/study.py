@@ -79,7 +79,11 @@ def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
     loop = Loop(assignment, server, sites, run.study.evaluation, checkpoint, run.folder.append)
     yield from loop.run()
     yield from sites.keep(assignment.rounds + 1, server)
-    end = Finished(chosen_round=loop.chosen_round, seconds=loop.progress.seconds)
+    end = Finished(
+        chosen_round=loop.chosen_round,
+        seconds=loop.progress.seconds,
+        predicting=loop.predicting,
+    )
     keep_model(run.folder, "server", run.choice.title, server, assignment, end)
     run.folder.finish(end)
     shutil.rmtree(checkpoint.folder)

@@ -21,7 +21,7 @@ from polyclinic.data.cases import Batch, Cases, SiteData
 from polyclinic.engine.run import Run, assignment_of, site_info
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import read_state
-from polyclinic.evaluation.scoring import score_cases
+from polyclinic.evaluation.scoring import numbered, score_cases
 from polyclinic.federation.estimating import reestimate
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, plain_loss
@@ -43,6 +43,7 @@ class UnseenScore(NamedTuple):
     region: str
     metric: str
     value: float
+    patient: int
 
 
 def try_models(
@@ -63,7 +64,15 @@ def try_models(
         UnseenScore(model, *row)
         for model, predicted in _predictions(run.folder, runner, data, cases, iterations)
         for row in score_cases(
-            predicted, true, cases.names, data.known(regions), spacing, list(metrics), metrics
+            predicted,
+            true,
+            cases.names,
+            data.known(regions),
+            spacing,
+            list(metrics),
+            metrics,
+            numbered(cases.patients),
+            () if data.mask_groups else range(len(runner.assignment.task.classes)),
         )
     ]
     text = io.StringIO()

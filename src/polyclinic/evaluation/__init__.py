@@ -3,7 +3,18 @@
 from collections.abc import Mapping
 
 from polyclinic.evaluation.mask_pair import MaskError, MaskPair
-from polyclinic.evaluation.metrics import AGREE, APART, Empty, Metric, assd, dice, hd, hd95, iou
+from polyclinic.evaluation.metrics import (
+    AGREE,
+    APART,
+    Empty,
+    Metric,
+    assd,
+    dice,
+    hd,
+    hd95,
+    iou,
+    nsd,
+)
 
 METRICS: Mapping[str, Metric] = {
     "dice": Metric(
@@ -17,6 +28,15 @@ METRICS: Mapping[str, Metric] = {
         hd95, "HD95", "95th percentile of the pooled surface distances", "lower", "px", APART
     ),
     "assd": Metric(assd, "ASSD", "mean of the pooled surface distances", "lower", "px", APART),
+    "nsd": Metric(
+        nsd, "NSD", "share of both surfaces within 2 px or mm of the other", "higher", "", AGREE
+    ),
+    "miou": Metric(
+        iou, "mIoU", "IoU, mean over all classes with background", "higher", "", AGREE, "classes"
+    ),
+    "volume_dice": Metric(
+        dice, "Dice of volumes", "Dice of all slices of a patient", "higher", "", AGREE, "patient"
+    ),
 }
 
 __all__ = ["METRICS", "Empty", "MaskError", "MaskPair", "Metric"]

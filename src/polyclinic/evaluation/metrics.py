@@ -3,7 +3,8 @@
 Definitions are MedPy's. A surface is made of the pixels of a mask with a direct neighbour (4 in 2D,
 6 in 3D) outside it, what lies beyond the image counting as outside. Every surface pixel of either
 mask has a distance to the other mask's surface; all of them are pooled, and `hd` is their maximum,
-`hd95` their 95th percentile, `assd` their mean. None depends on which mask is called the true one.
+`hd95` their 95th percentile, `assd` their mean, `nsd` the share of them up to a tolerance. None
+depends on which mask is called the true one.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,6 +14,8 @@ from typing import Literal
 import numpy as np
 
 from polyclinic.evaluation.mask_pair import MaskPair
+
+TOLERANCE = 2.0  # pixels or millimetres that a surface may be off
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,9 @@ class Metric:
     The function sees pairs in which both masks have a pixel; `empty` answers for all others. The
     unit is empty for a share in 0–1, which tables print in per cent; else values are printed as
     they are. "px" stands for pixels, or for millimetres where the size of pixels is known.
+
+    Most metrics are of a region of a case. One of "classes" is the mean over all classes of a
+    case, background included; one of a "patient" sees a region in all slices of a patient at once.
     """
 
     function: Callable[[MaskPair], float]
@@ -45,6 +51,7 @@ class Metric:
     better: Literal["higher", "lower"]
     unit: str
     empty: Empty
+    of_what: Literal["region", "classes", "patient"] = "region"
 
     def unit_at(self, measured: Iterable[bool]) -> str:
         """The unit of scores at sites (or of cases) whose pixels have a size, or have none."""
@@ -88,3 +95,8 @@ def hd95(pair: MaskPair) -> float:
 def assd(pair: MaskPair) -> float:
     """The mean of the pooled surface distances."""
     return float(pair.surface_distances.mean())
+
+
+def nsd(pair: MaskPair) -> float:
+    """The share of both surfaces that lies within the tolerance of the other."""
+    return float(np.mean(pair.surface_distances <= TOLERANCE))

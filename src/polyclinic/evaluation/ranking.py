@@ -1,20 +1,25 @@
 """Methods in the order of their scores, with what chance alone could have made of them.
 
-The unit is the case: its score is the mean over regions and seeds, a method's score the mean over
-sites of the mean over cases. Seeds are never counted as cases.
+Cases lie within patients, patients within sites. A case's score is its mean over regions and seeds,
+a method's the mean over sites of the mean over cases. Patients are drawn anew or get another sign
+as a whole; seeds are never counted as cases.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-DRAWS = 4000
-SHARE = 0.95
+from polyclinic.evaluation.intervals import SHARE, bootstrap_interval
+from polyclinic.evaluation.permuting import holm, sign_flips, site_chances
 
 Values = Mapping[str, Mapping[str, float]]
 """Site → case → value."""
+Patients = Mapping[str, Mapping[str, int]]
+"""Site → case → number of the patient; 0, or no entry, is unknown."""
+Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,8 @@ class Ranked:
     """A method's score with its interval, and its distance from the best one.
 
     `chance` is how often sign flips alone give such a distance, corrected by Holm over all methods
-    compared with the best; 1 for the best itself.
+    compared with the best; 1 for the best itself. `over_sites` is the same of a test over sites,
+    None where there are too few. The interval is NaN where a site has a single patient.
     """
 
     title: str
@@ -31,72 +37,106 @@ class Ranked:
     high: float
     behind: float
     chance: float
+    over_sites: float | None
 
     @property
     def within_noise(self) -> bool:
         """Whether the distance from the best may be chance."""
-        return self.chance >= 1 - SHARE
+        return within_noise(self.chance)
 
 
-def ranking(methods: Mapping[str, Values], *, higher: bool) -> list[Ranked]:
+@dataclass(frozen=True)
+class Sample:
+    """The cases that all methods were scored on: whose they are, and the scores of each method."""
+
+    sites: tuple[str, ...]  # of each case
+    patients: NDArray[np.intp]  # of each case, numbered through all sites
+    scores: Mapping[str, Numbers]  # of each method
+
+    def weights(self, site: str | None = None, *, images: bool = False) -> Numbers:
+        """What each case counts in the mean over sites, in a site's mean or over all images."""
+        counts = {name: self.sites.count(name) for name in self.sites}
+        if images:
+            return np.full(len(self.sites), 1 / len(self.sites))
+        if site is not None:
+            return np.array([(name == site) / counts[name] for name in self.sites])
+        return np.array([1 / counts[name] / len(counts) for name in self.sites])
+
+    def chances(self, best: str, weights: Numbers) -> dict[str, float]:
+        """How often chance alone would part each other method from the best one as far."""
+        others = [title for title in self.scores if title != best]
+        counted = weights > 0
+        apart = [(self.scores[best] - self.scores[title])[counted] for title in others]
+        patients = np.unique(self.patients[counted], return_inverse=True)[1]
+        found = holm(sign_flips([each * weights[counted] for each in apart], patients))
+        return dict(zip(others, found, strict=True))
+
+
+def ranking(
+    methods: Mapping[str, Values], patients: Patients | None = None, *, higher: bool
+) -> list[Ranked]:
     """The methods from best to worst, scored on the cases that all of them have."""
-    cases = _common(methods)
-    if not cases:
+    sample = common_sample(methods, patients or {})
+    if sample is None:
         return []
-    numbers = {
-        title: [np.array([values[site][case] for case in names]) for site, names in cases.items()]
-        for title, values in methods.items()
-    }
-    scores = {title: _score(sites) for title, sites in numbers.items()}
+    weights = sample.weights()
+    scores = {title: float(values @ weights) for title, values in sample.scores.items()}
     order = sorted(scores, key=lambda title: scores[title], reverse=higher)
-    best, *others = order
-    chances = holm([_chance(numbers[best], numbers[title]) for title in others])
+    best = order[0]
+    chances = {best: 1.0, **sample.chances(best, weights)}
+    over_sites = site_chances(_site_means(sample), best)
     return [
-        Ranked(title, scores[title], *_interval(numbers[title]), scores[best] - scores[title], p)
-        for title, p in zip(order, [1.0, *chances], strict=True)
+        Ranked(
+            title,
+            scores[title],
+            *_interval(sample, title),
+            scores[best] - scores[title],
+            chances[title],
+            over_sites.get(title),
+        )
+        for title in order
     ]
 
 
-def holm(chances: Sequence[float]) -> list[float]:
-    """Probabilities corrected for so many comparisons, step by step from the smallest."""
-    corrected = [1.0] * len(chances)
-    largest = 0.0
-    for rank, place in enumerate(np.argsort(chances, kind="stable")):
-        largest = max(largest, min(1.0, (len(chances) - rank) * chances[place]))
-        corrected[place] = largest
-    return corrected
+def within_noise(chance: float) -> bool:
+    """Whether a distance that chance alone gives so often may be chance."""
+    return chance >= 1 - SHARE
 
 
-def _common(methods: Mapping[str, Values]) -> dict[str, list[str]]:
-    """The cases of every site that all methods have scores of."""
+def common_sample(methods: Mapping[str, Values], patients: Patients) -> Sample | None:
+    """The cases that all methods have scores of; None where there are none."""
     first, *others = methods.values()
-    found = {
-        site: [case for case in cases if all(case in each.get(site, {}) for each in others)]
-        for site, cases in first.items()
-    }
-    return {site: cases for site, cases in found.items() if cases}
-
-
-def _score(sites: Sequence[NDArray[np.float64]]) -> float:
-    return float(np.mean([values.mean() for values in sites]))
-
-
-def _interval(sites: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
-    """The percentile interval of a method's score, cases being drawn anew within each site."""
-    rng = np.random.default_rng(0)
-    means = [
-        values[rng.integers(len(values), size=(DRAWS, len(values)))].mean(1) for values in sites
+    cases = [
+        (site, case)
+        for site, found in first.items()
+        for case in found
+        if all(case in each.get(site, {}) for each in others)
     ]
-    low, high = np.quantile(np.mean(means, axis=0), [(1 - SHARE) / 2, (1 + SHARE) / 2])
-    return float(low), float(high)
-
-
-def _chance(one: Sequence[NDArray[np.float64]], other: Sequence[NDArray[np.float64]]) -> float:
-    """How often differences with random signs lie as far from nought, two-sided."""
-    rng = np.random.default_rng(0)
-    apart = [a - b for a, b in zip(one, other, strict=True)]
-    flipped = np.mean(
-        [rng.choice((-1.0, 1.0), size=(DRAWS, len(d))) @ d / len(d) for d in apart], axis=0
+    if not cases:
+        return None
+    # Who is unknown is taken for a patient of one case.
+    known = [(site, patients.get(site, {}).get(case, 0) or case) for site, case in cases]
+    numbers = {whose: number for number, whose in enumerate(dict.fromkeys(known))}
+    return Sample(
+        tuple(site for site, _ in cases),
+        np.array([numbers[whose] for whose in known]),
+        {
+            title: np.array([values[site][case] for site, case in cases])
+            for title, values in methods.items()
+        },
     )
-    seen = abs(_score(apart)) * (1 - 1e-12)
-    return float((1 + np.count_nonzero(np.abs(flipped) >= seen)) / (1 + DRAWS))
+
+
+def _site_means(sample: Sample) -> dict[str, Numbers]:
+    sites = [sample.weights(site) for site in dict.fromkeys(sample.sites)]
+    return {title: np.array(sites) @ values for title, values in sample.scores.items()}
+
+
+def _interval(sample: Sample, title: str) -> tuple[float, float]:
+    whose: dict[str, set[int]] = {}
+    for site, patient in zip(sample.sites, sample.patients.tolist(), strict=True):
+        whose.setdefault(site, set()).add(patient)
+    if min(map(len, whose.values())) < 2:
+        return math.nan, math.nan
+    values: Sequence[float] = sample.scores[title].tolist()
+    return bootstrap_interval(values, sample.patients.tolist(), sample.sites)

@@ -17,13 +17,17 @@ ClassMaps = NDArray[np.integer[Any]]  # N × H × W, a class number in each pixe
 Regions = Mapping[str, tuple[int, ...]]  # the classes whose union is scored
 
 
+ALL_CLASSES = "all classes"  # what stands for the region of a metric over classes
+
+
 class ScoreRow(NamedTuple):
-    """One metric of one region of one case."""
+    """One metric of one region of one case, and the number of its patient; 0 is unknown."""
 
     case: str
     region: str
     metric: str
     value: float
+    patient: int = 0
 
 
 class ScoringError(ValueError):
@@ -37,8 +41,8 @@ def all_metrics(
     names: Sequence[str] | None = None,
     known: Mapping[str, Metric] = METRICS,
 ) -> dict[str, float]:
-    """These metrics of one pair of masks, by default all that are known, sharing what they can."""
-    names = list(known) if names is None else names
+    """These metrics of one pair of masks, sharing what they can; by default all of regions."""
+    names = [n for n, m in known.items() if m.of_what == "region"] if names is None else names
     if errors := unknown_metrics(names, known):
         raise ValueError("; ".join(errors))
     pair = MaskPair(predicted, true, spacing)
@@ -53,20 +57,81 @@ def score_cases(
     spacing: NDArray[np.floating[Any]],
     metrics: Sequence[str],
     known: Mapping[str, Metric] = METRICS,
+    patients: Sequence[int] = (),
+    classes: Sequence[int] = (),
 ) -> list[ScoreRow]:
-    """A row for each case, region and metric, in this order; the spacing of pixels is N × 2."""
+    """A row for each case, region and metric, in this order; the spacing of pixels is N × 2.
+
+    Metrics over classes are left out where `classes` are none. Rows of a patient's volume stand
+    at the end, under the name of the patient's first case.
+    """
     errors = unknown_metrics(metrics, known)
     errors += [f'region "{region}" has no classes' for region in regions if not regions[region]]
     errors += _array_errors(predicted, true, names, spacing)
     if errors:
         raise ScoringError("these cases cannot be scored: " + "; ".join(errors))
+    wanted = {what: [n for n in metrics if known[n].of_what == what] for what in _SCOPES}
+    whose = list(patients) or [0] * len(names)
     # No threads: a case takes about a millisecond, too little to win by handing it over.
+    rows = [
+        ScoreRow(name, region, metric, value, patient)
+        for name, patient, first, second, sizes in zip(
+            names, whose, predicted, true, spacing, strict=True
+        )
+        for region, metric, value in _of_case(first, second, sizes, regions, classes, wanted, known)
+    ]
+    return rows + _of_patients(predicted, true, names, whose, regions, wanted["patient"], known)
+
+
+def numbered(patients: Sequence[str]) -> list[int]:
+    """Numbers from 1 instead of names, in the order of first sight."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(patients), 1)}
+    return [numbers[name] for name in patients]
+
+
+_SCOPES = ("region", "classes", "patient")
+_Found = Iterator[tuple[str, str, float]]  # region, metric, value
+
+
+def _of_case(
+    predicted: ClassMaps,
+    true: ClassMaps,
+    sizes: Spacing,
+    regions: Regions,
+    classes: Sequence[int],
+    wanted: Mapping[str, Sequence[str]],
+    known: Mapping[str, Metric],
+) -> _Found:
+    for region, members in regions.items():
+        pair = union(predicted, members), union(true, members)
+        for metric, value in all_metrics(*pair, sizes, wanted["region"], known).items():
+            yield region, metric, value
+    if classes and wanted["classes"]:
+        pairs = [(predicted == number, true == number) for number in classes]
+        found = [all_metrics(*pair, sizes, wanted["classes"], known) for pair in pairs]
+        for metric in wanted["classes"]:
+            yield ALL_CLASSES, metric, float(np.mean([each[metric] for each in found]))
+
+
+def _of_patients(
+    predicted: ClassMaps,
+    true: ClassMaps,
+    names: Sequence[str],
+    patients: Sequence[int],
+    regions: Regions,
+    metrics: Sequence[str],
+    known: Mapping[str, Metric],
+) -> list[ScoreRow]:
+    """The slices of a patient as one volume; each case by itself where patients are unknown."""
+    places: dict[int | str, list[int]] = {}
+    for place, patient in enumerate(patients if metrics else ()):
+        places.setdefault(patient or names[place], []).append(place)
     return [
-        ScoreRow(name, region, metric, value)
-        for name, first, second, sizes in zip(names, predicted, true, spacing, strict=True)
-        for region, classes in regions.items()
+        ScoreRow(names[slices[0]], region, metric, value, patients[slices[0]])
+        for slices in places.values()
+        for region, members in regions.items()
         for metric, value in all_metrics(
-            union(first, classes), union(second, classes), sizes, metrics, known
+            union(predicted[slices], members), union(true[slices], members), 1.0, metrics, known
         ).items()
     ]
 
@@ -80,7 +145,8 @@ def best_median_worst(names: Sequence[str], rows: Sequence[ScoreRow]) -> dict[Ra
         if row.metric == rows[0].metric:
             values[row.case].append(row.value)
     sign = -1 if METRICS[rows[0].metric].better == "higher" else 1
-    order = sorted(range(len(names)), key=lambda index: sign * np.mean(values[names[index]]))
+    known = [index for index, name in enumerate(names) if name in values]  # of volumes, the first
+    order = sorted(known, key=lambda index: sign * np.mean(values[names[index]]))
     places: dict[Rank, int] = {"best": 0, "median": len(order) // 2, "worst": len(order) - 1}
     return {rank: order[place] for rank, place in places.items()}
 

@@ -1,6 +1,7 @@
 """What many scores say together, over cases, images, sites, regions and seeds; and separation.
 
-Every standard deviation is the population's (divisor n), as the papers print it.
+Standard deviations over cases and sites are the population's (divisor n), as the papers print
+them; those over seeds or folds, which are few, are the sample's (divisor n − 1).
 """
 
 import math
@@ -19,7 +20,7 @@ _LEAST = 1e-3  # of a feature's whole variance: one that a side never has must n
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and population standard deviation of so many values."""
+    """Mean and standard deviation of so many values."""
 
     mean: float
     std: float
@@ -32,7 +33,7 @@ class Summary:
 
     `average` and `deviation` are those of the sites' means, whatever their sizes; `images` counts
     every case once. Of one run the first two have no standard deviation (NaN); of several seeds
-    each is the mean over the runs with the deviation from run to run.
+    each is the mean over the runs with the deviation (n − 1) from run to run.
     """
 
     sites: Mapping[str, Spread]
@@ -57,9 +58,9 @@ def summarise(rows: Iterable[Score]) -> dict[str, dict[str, Summary]]:
 
 
 def across_seeds(summaries: Sequence[Summary]) -> Summary:
-    """The spread over seeds of each number in summaries of the same sites, one for each seed.
+    """The spread over seeds, or folds, of each number in summaries of the same sites, one for each.
 
-    One seed has no spread, which is not the same as a spread of nought.
+    The deviation is the sample's. One seed has none, which is not the same as one of nought.
     """
     if not summaries:
         raise ValueError("there is no summary to take the spread of")
@@ -71,8 +72,11 @@ def across_seeds(summaries: Sequence[Summary]) -> Summary:
             )
 
     def over(spreads: Iterable[Spread]) -> Spread:
-        found = spread([each.mean for each in spreads])
-        return found if found.count > 1 else replace(found, std=math.nan)
+        means = [each.mean for each in spreads]
+        few = len(means) < 2
+        return Spread(
+            float(np.mean(means)), math.nan if few else float(np.std(means, ddof=1)), len(means)
+        )
 
     return Summary(
         sites={name: over(each.sites[name] for each in summaries) for name in names},

@@ -56,7 +56,6 @@ class Method:
     paper_weighting: ClassVar[str] = "samples"  # of its authors; "" where nothing is averaged
     shared_memory: ClassVar[frozenset[str]] = frozenset()  # groups of a site's that replies carry
     one_branch: ClassVar[bool] = False  # its loss has logits of its own, of the main branch alone
-    shows_embeddings: ClassVar[bool] = False  # has pixels' embeddings worth a figure in the report
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
         """The network the method works with, made from the study's."""

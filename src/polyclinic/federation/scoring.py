@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from polyclinic.data.cases import Cases, with_masks
 from polyclinic.data.field_of_view import background_out_of_view
 from polyclinic.data.tiling import tile_places, tile_weights
 from polyclinic.evaluation import METRICS, Metric
-from polyclinic.evaluation.scoring import ScoreRow, score_cases
+from polyclinic.evaluation.scoring import ScoreRow, numbered, score_cases
 from polyclinic.federation.site import Site
 from polyclinic.losses.supervised import segmentation_loss
 from polyclinic.networks.contract import Segmenter, likeliest
@@ -47,6 +48,15 @@ def predictions(method: Method, site: Site, cases: Cases) -> Iterator[Tensor]:
     site.net.eval()
     for batch in in_order(cases, batch=AT_ONCE, device=site.device):
         yield background_out_of_view(probabilities(method, site, batch.images), batch.view)
+
+
+def seconds_an_image(site: Site, method: Method, cases: Cases) -> float:
+    """How long the site's model takes for one of the cases, many at once, after a first try."""
+    few = cases.select(range(min(AT_ONCE, len(cases))))
+    class_maps(method, site, few)
+    started = time.perf_counter()
+    class_maps(method, site, few)
+    return (time.perf_counter() - started) / len(few)
 
 
 def probabilities(method: Method, site: Site, images: Tensor) -> Tensor:
@@ -84,7 +94,12 @@ def score(
     predicted = class_maps(method, site, cases, model)
     true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
     regions = site.data.known(site.task.regions)
-    return score_cases(predicted, true, cases.names, regions, spacing, metrics, known), predicted
+    patients = numbered(cases.patients)
+    classes = () if site.data.mask_groups else range(len(site.task.classes))
+    rows = score_cases(
+        predicted, true, cases.names, regions, spacing, metrics, known, patients, classes
+    )
+    return rows, predicted
 
 
 def validation_dice(method: Method, site: Site) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import torch
 from pydantic import Field
@@ -163,12 +163,24 @@ class FedLPPA(BlendingMethod):
             site.load(whose_prompts(site))
         self.receive_blended(site, self.mixing if self.learned_aggregation else None)
 
+    def attention_maps(self, site: Site, images: Tensor) -> Mapping[str, Tensor]:
+        """Where the prompts add most."""
+        return context_maps(cast(PromptedSegmenter, site.net), images)
+
     def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:
         """W, and what another site's prompts would change."""
         notes = super().diagnose(site, batch)
         if self.fusion:
             notes |= swapped(site, batch, whose_prompts(site), whose_prompts(site, 1))
         return notes
+
+
+def context_maps(net: PromptedSegmenter, images: Tensor) -> dict[str, Tensor]:
+    """How strong the context is that the prompts give the deepest map, at every place."""
+    if net.prompts is None or net.fusion is None:
+        return {}
+    deepest = net.encoder(images)[-1]
+    return {"context of prompts": net.fusion(deepest, net.prompts(deepest)).norm(dim=1)}
 
 
 def whose_prompts(site: Site, other: int = 0) -> dict[str, Tensor]:

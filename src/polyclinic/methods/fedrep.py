@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -22,8 +22,6 @@ class FedRep(Method):
 
     head_share: Annotated[float, Field(ge=0)] = 0.4
     """Steps of the head, as a share of the round's; the body's steps come on top."""
-
-    shows_embeddings: ClassVar[bool] = True  # pFLFE's are compared with them
 
     def shares(self, net: Segmenter) -> Names:
         """All but the head."""

@@ -86,12 +86,20 @@ class BlendingMethod(Method):
         receive_mixed(site, self.blended(site.net), loss, mixing)
 
     def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:  # noqa: ARG002
-        """Mean and spread of W."""
+        """Mean and spread of W, and the share of weights in each tenth of its range."""
         learned = [w.flatten() for name, w in site.memory.items() if name.startswith("mixture/")]
         if not learned:
             return {}
         mixture = torch.cat(learned)
-        return {"W mean": float(mixture.mean()), "W deviation": float(mixture.std(correction=0))}
+        counts = torch.histc(mixture, bins=10, min=0, max=1) / len(mixture)
+        tenths = {
+            f"W {n / 10:.1f}-{(n + 1) / 10:.1f}": float(each) for n, each in enumerate(counts)
+        }
+        return {
+            "W mean": float(mixture.mean()),
+            "W deviation": float(mixture.std(correction=0)),
+            **tenths,
+        }
 
     def finalize(self, site: Site) -> Message:
         """Use the model as the site trained it, or blend once more."""

@@ -45,7 +45,6 @@ class PFLFE(Method):
 
     paper_weighting: ClassVar[str] = "uniform"
     title: ClassVar[str] = "pFLFE"
-    shows_embeddings: ClassVar[bool] = True
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
         """The network with a projector beside its decoder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, cast
 
@@ -18,7 +19,7 @@ from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.losses import Loss, Marginal, SegmentationLoss, virtual_class_loss
 from polyclinic.networks.affinity import ROLES, Projection, Role, add_affinity, affinity
-from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.contract import Segmenter, likeliest
 from polyclinic.networks.parts import Names, everything
 from polyclinic.networks.virtual_head import VirtualHead, replace_head
 from polyclinic.runs import SiteInfo
@@ -63,7 +64,6 @@ class VirtualClasses(Method):
     """Layers of the affinities."""
 
     title: ClassVar[str] = "Virtual classes"
-    shows_embeddings: ClassVar[bool] = True
     paper_weighting: ClassVar[str] = "uniform"
 
     def start(self, server: Server) -> None:
@@ -143,6 +143,13 @@ class VirtualClasses(Method):
         if virtual is None:
             return loss
         return loss + self.virtual_weight * virtual_class_loss(virtual)
+
+    def attention_maps(self, site: Site, images: Tensor) -> Mapping[str, Tensor]:
+        """The number of the nearest virtual class at every place."""
+        if not self.virtual_classes:
+            return {}
+        _, virtual = cast(VirtualHead, site.net.head).both(site.net.embed(images))
+        return {"virtual classes": likeliest(virtual).float()}
 
     def _weighted(self, supervised: Loss) -> Loss:
         """The loss on the real classes: its cross entropy weighs more or less, else all of it."""

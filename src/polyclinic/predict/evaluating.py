@@ -23,6 +23,8 @@ from polyclinic.predict.model import Model
 from polyclinic.predict.package import PackageError
 from polyclinic.runs import Rank
 
+REGION_METRICS = tuple(name for name, metric in METRICS.items() if metric.of_what == "region")
+
 
 class CaseScore(NamedTuple):
     """One metric of one region of one case by one model; the doubt is that of the note."""
@@ -119,7 +121,7 @@ def evaluate(
     models: Mapping[str, Model],
     folders: Sequence[Path],
     *,
-    metrics: Sequence[str] = tuple(METRICS),
+    metrics: Sequence[str] = REGION_METRICS,
     split: str | None = None,
     in_square: bool = False,
     on_case: Callable[[str], None] = lambda _: None,

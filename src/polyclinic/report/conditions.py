@@ -36,6 +36,11 @@ def scored_rows(comparison: Comparison) -> tuple[MethodRuns, ...]:
     return tuple(row for method in comparison.methods for row in _rows(method))
 
 
+def ceilings_of(comparison: Comparison, rows: Sequence[MethodRuns]) -> frozenset[str]:
+    """The rows that learned from full masks where others had weak labels: they rank with nobody."""
+    return frozenset(row.title for row in rows if comparison.ceilings and row.on_full_masks)
+
+
 def conditions_of(method: MethodRuns) -> Conditions:
     """What holds for all runs of a row."""
     first = method.runs[0]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from polyclinic.evaluation.diagnostics import DIAGNOSTICS, warnings_about
+from polyclinic.report.figures.mixtures import TENTH
 from polyclinic.report.reading import Comparison
 from polyclinic.runs import DIAGNOSED, RoundTable
 
@@ -25,7 +26,15 @@ def diagnosed(comparison: Comparison) -> Iterator[Diagnosed]:
     for method in comparison.methods:
         tables = [table for table in method.runs[0].tables if table.name == DIAGNOSED]
         if tables:
-            yield _diagnosed(method.title, tables[-1])
+            yield _diagnosed(method.title, _without_tenths(tables[-1]))
+
+
+def _without_tenths(table: RoundTable) -> RoundTable:
+    """The table without the histogram of a mixture, which is a figure of its own."""
+    kept = [n for n, name in enumerate(table.columns) if not TENTH.fullmatch(name)]
+    columns = tuple(table.columns[n] for n in kept)
+    values = tuple(tuple(row[n] for n in kept) for row in table.values)
+    return table.model_copy(update={"columns": columns, "values": values})
 
 
 def _diagnosed(title: str, table: RoundTable) -> Diagnosed:

@@ -9,12 +9,15 @@ from typing import Any
 
 from PIL import Image
 
+from polyclinic.evaluation.scoring import numbered
 from polyclinic.evaluation.statistics import summarise
 from polyclinic.predict.evaluating import Evaluation, Shown
 from polyclinic.predict.facts import PackageFacts, ScoreFacts
 from polyclinic.report import words
+from polyclinic.report.figures.shown import Shown as Figure
+from polyclinic.report.figures.shown import case_figures
 from polyclinic.report.measures import Measure
-from polyclinic.report.page import distributions, rendered, scores_of, write_tables
+from polyclinic.report.page import by_section, rendered, scores_of, write_tables
 from polyclinic.report.pictures import Example, SiteExamples, embedded, picture_width
 from polyclinic.report.reading import Comparison, MethodRuns, Run
 from polyclinic.report.score_tables import comparison_table
@@ -58,7 +61,7 @@ def write_evaluation(
         "intervals": _intervals(evaluation),
         "differences": _differences(evaluation),
         "matrices": _matrices(evaluation, measures),
-        "distributions": _figures(comparison),
+        "figures": by_section(_figures(comparison)),
         "examples": examples,
         "picture_width": picture_width(examples),
     }
@@ -110,10 +113,11 @@ def _run(
         started=package.made,
         versions=package.versions,
     )
+    rows = [row for row in evaluation.scores if row.model == model]
+    patients = numbered([f"{row.site}/{row.patient}" for row in rows])
     scores = tuple(
-        Score(member.round, "test", row.site, row.case, row.region, row.metric, row.value)
-        for row in evaluation.scores
-        if row.model == model
+        Score(member.round, "test", row.site, row.case, row.region, row.metric, row.value, patient)
+        for row, patient in zip(rows, patients, strict=True)
     )
     end = Finished(chosen_round=member.round, seconds=0.0)
     return Run(RunFolder(folder), about, {}, "", end, (), scores, (), (), summarise(scores))
@@ -133,10 +137,10 @@ def _facts(evaluation: Evaluation, *, in_square: bool) -> list[tuple[str, str]]:
     ]
 
 
-def _figures(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
+def _figures(comparison: Comparison) -> list[Figure]:
     """Every case as a point; none without matplotlib, which applying models does not need."""
     try:
-        return distributions(comparison)
+        return list(case_figures(comparison))
     except ImportError:
         return []
 

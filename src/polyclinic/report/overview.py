@@ -1,14 +1,14 @@
 """What was run, in what state it is, who came first, and which settings the runs do not share."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from polyclinic.report.reading import Comparison, MethodRuns, Run
 from polyclinic.report.score_tables import Table, missing_seeds
+from polyclinic.report.settings import differing, flat
 from polyclinic.report.words import amount, count, duration, enumeration
 
 
@@ -186,28 +186,10 @@ def same_settings(method: MethodRuns) -> list[tuple[Run, ...]]:
 def warnings(comparison: Comparison) -> Iterator[str]:
     """Where the runs are not as alike as a comparison needs them to be."""
     for method in comparison.methods:
-        differing = _differing([dict(_flat(run.settings)) for run in method.runs], {"seeds"})
-        if differing:
-            yield f"The seeds of {method.title} differ in {', '.join(differing)}."
-    firsts = [dict(_flat(method.runs[0].settings)) for method in comparison.methods]
-    differing = _differing(firsts, {"seeds", "name", "method"})
-    if differing:
-        yield f"The methods were run with different {', '.join(differing)}."
-
-
-def _differing(settings: list[dict[str, Any]], expected: set[str]) -> list[str]:
-    keys = dict.fromkeys(key for each in settings for key in each)
-    return [
-        key
-        for key in keys
-        if key.split(".")[0] not in expected
-        and any(each.get(key) != settings[0].get(key) for each in settings)
-    ]
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+        found = differing([dict(flat(run.settings)) for run in method.runs], {"seeds"})
+        if found:
+            yield f"The seeds of {method.title} differ in {', '.join(found)}."
+    firsts = [dict(flat(method.runs[0].settings)) for method in comparison.methods]
+    found = differing(firsts, {"seeds", "name", "method"})
+    if found:
+        yield f"The methods were run with different {', '.join(found)}."

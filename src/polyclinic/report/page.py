@@ -1,25 +1,22 @@
 """The report: one page that needs nothing beside itself, and the tables for other programs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from polyclinic.evaluation.permuting import FEWEST_SITES
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report import words
+from polyclinic.report.ablations import ablations
+from polyclinic.report.chance import cautions, ranked
 from polyclinic.report.conditions import AS_TRAINED
 from polyclinic.report.costs import method_costs
 from polyclinic.report.diagnostics import diagnosed
-from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_terminal
-from polyclinic.report.figures.curves import (
-    loss_figure,
-    site_figure,
-    traffic_figure,
-    validation_figure,
-)
-from polyclinic.report.figures.distributions import distribution_figure
-from polyclinic.report.figures.embeddings import embedding_figures
-from polyclinic.report.figures.relations import relations
-from polyclinic.report.figures.style import Style, style
+from polyclinic.report.efficiency import efficiency
+from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_markdown, to_terminal
+from polyclinic.report.figures.shown import SECTIONS, Shown, captions, shown_figures
+from polyclinic.report.figures.style import FORMS, Style, style
+from polyclinic.report.methods_text import methods_paragraph, used
 from polyclinic.report.overview import (
     choice_sentence,
     facts,
@@ -32,7 +29,9 @@ from polyclinic.report.overview import (
 )
 from polyclinic.report.pictures import attention_maps, picture_width, site_examples
 from polyclinic.report.reading import Comparison, read_runs
-from polyclinic.report.score_tables import Table, comparison_table, ranked
+from polyclinic.report.references import bibtex
+from polyclinic.report.score_tables import Table, comparison_table
+from polyclinic.report.sheets import Sheet, sheet_of
 from polyclinic.report.words import data_uri
 from polyclinic.runs import CONTOUR_COLOURS, slug, write_atomic
 
@@ -40,19 +39,42 @@ if TYPE_CHECKING:
     from rich.table import Table as TerminalTable
 
 
-def write_report(run_paths: Iterable[str | Path], destination: str | Path) -> Path:
+def write_report(
+    run_paths: Iterable[str | Path], destination: str | Path, *, files: bool = False
+) -> Path:
     """Compare run or study folders on one HTML page and give its path.
 
-    The destination is a folder or the page itself; each metric's table comes beside it as CSV and
-    LaTeX.
+    The destination is a folder or the page itself; every table comes beside it as CSV, Markdown
+    and LaTeX, with a paragraph on the methods, their BibTeX and, if `files` are wanted, a folder of
+    figures as SVG, PDF and PNG.
     """
     comparison = read_runs(run_paths)
     target = Path(destination)
     page = target if target.suffix == ".html" else target / "report.html"
     tables = [comparison_table(comparison, metric) for metric in comparison.metrics]
+    sheets = [*ablations(comparison), *filter(None, [efficiency(comparison)])]
     write_tables(tables, page.parent)
-    write_atomic(page, rendered("page.html", _context(comparison, tables)))
+    write_sheets(sheets, page.parent)
+    figures = shown_figures(comparison)
+    bib = bibtex(*used(comparison))
+    write_atomic(page.with_name("references.bib"), bib)
+    write_atomic(page.with_name("methods.txt"), methods_paragraph(comparison) + "\n")
+    write_atomic(page, rendered("page.html", _context(comparison, tables, sheets, figures, bib)))
+    if files:
+        titles = [method.title for method in comparison.methods]
+        _write_figures(page.with_name("figures"), figures, titles)
     return page
+
+
+def _write_figures(folder: Path, figures: list[Shown], titles: list[str]) -> None:
+    """Every figure for print: SVG and PDF, whose text stays text, and PNG."""
+    for figure in figures:
+        if figure.section in ("learning", "costs"):
+            figure.drawing.add_legend(titles)
+        for form in FORMS:
+            write_atomic(folder / f"{figure.name}.{form}", figure.drawing.file(form))
+    if figures:
+        write_atomic(folder / "captions.md", captions(figures))
 
 
 def summary_table(run_paths: Iterable[str | Path]) -> "TerminalTable":
@@ -82,27 +104,51 @@ def rendered(template: str, context: dict[str, Any]) -> str:
 
 
 def write_tables(tables: Iterable[Table], folder: Path) -> None:
-    """Write the tables for other programs."""
-    for table in tables:
-        for name, text in _files(table).items():
+    """Write the tables of scores for other programs."""
+    write_sheets(map(sheet_of, tables), folder)
+
+
+def write_sheets(sheets: Iterable[Sheet], folder: Path) -> None:
+    """Write tables for other programs."""
+    for sheet in sheets:
+        for name, text in _files(sheet).items():
             write_atomic(folder / name, text)
 
 
-def scores_of(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
+def scores_of(
+    comparison: Comparison, tables: list[Table], sheets: Sequence[Sheet] = ()
+) -> dict[str, Any]:
     """What the section with scores, and all others with methods, need to be filled in."""
     return {
         "comparison": comparison,
         "styles": _styles(comparison),
         "ranking": ranked(comparison, tables[0].measure.name) if tables else [],
-        "tables": [(table, _downloads(table)) for table in tables],
+        "site_test": len(comparison.sites) >= FEWEST_SITES,
+        "cautions": list(cautions(comparison)),
+        "tables": [(table, _downloads(sheet_of(table))) for table in tables],
+        "sheets": [(sheet, _downloads(sheet)) for sheet in sheets],
         "contours": CONTOUR_COLOURS,
     }
 
 
-def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
+def by_section(figures: Iterable[Shown]) -> dict[str, list[Shown]]:
+    """The figures of each section of a page."""
+    found: dict[str, list[Shown]] = {section: [] for section in SECTIONS}
+    for figure in figures:
+        found[figure.section].append(figure)
+    return found
+
+
+def _context(
+    comparison: Comparison,
+    tables: list[Table],
+    sheets: list[Sheet],
+    figures: list[Shown],
+    bib: str,
+) -> dict[str, Any]:
     examples = site_examples(comparison)
     return {
-        **scores_of(comparison, tables),
+        **scores_of(comparison, tables, sheets),
         "title": words.enumeration(list(comparison.studies)),
         "what": "method",
         "facts": facts(comparison),
@@ -112,18 +158,14 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
         "choice": choice_sentence(comparison),
         "partial": partial_sentence(comparison),
         "means": means_sentence(comparison),
-        "validation": validation_figure(comparison),
-        "losses": loss_figure(comparison),
-        "site_curves": site_figure(comparison),
-        "relations": relations(comparison),
+        "figures": by_section(figures),
+        "methods_text": methods_paragraph(comparison),
+        "bib": bib,
         "diagnosed": list(diagnosed(comparison)),
-        "embeddings": embedding_figures(comparison),
         "attention": attention_maps(comparison),
-        "distributions": distributions(comparison),
         "examples": examples,
         "picture_width": picture_width(examples),
         "costs": method_costs(comparison),
-        "traffic": traffic_figure(comparison),
         "settings": [
             (method.title, runs) for method in comparison.methods for runs in same_settings(method)
         ],
@@ -136,25 +178,11 @@ def _styles(comparison: Comparison) -> dict[str, Style]:
     return own | {f"{title}{AS_TRAINED}": each for title, each in own.items()}
 
 
-def _files(table: Table) -> dict[str, str]:
-    name = f"table-{slug(table.measure.name)}"
-    return {f"{name}.csv": to_csv(table), f"{name}.tex": to_latex(table)}
+def _files(sheet: Sheet) -> dict[str, str]:
+    forms = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
+    return {f"table-{slug(sheet.name)}.{form}": write(sheet) for form, write in forms.items()}
 
 
-def _downloads(table: Table) -> list[tuple[str, str]]:
+def _downloads(sheet: Sheet) -> list[tuple[str, str]]:
     """The table's files by name, each as a link that holds the whole file."""
-    return [(name, data_uri("text/plain", text.encode())) for name, text in _files(table).items()]
-
-
-def distributions(comparison: Comparison) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Of each metric and region, a figure with every test case."""
-    return [
-        (
-            comparison.measure(metric).title_with_unit,
-            [
-                (region, distribution_figure(comparison, metric, region))
-                for region in comparison.regions
-            ],
-        )
-        for metric in comparison.metrics
-    ]
+    return [(name, data_uri("text/plain", text.encode())) for name, text in _files(sheet).items()]

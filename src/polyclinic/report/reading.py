@@ -1,114 +1,19 @@
 """Run folders as one comparison: methods with their seeds, over the same sites and regions."""
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from polyclinic.evaluation.statistics import Summary, summarise
 from polyclinic.report.measures import Measure, measure
-from polyclinic.runs import (
-    About,
-    Finished,
-    RoundLine,
-    RoundTable,
-    RunError,
-    RunFolder,
-    Score,
-    ScoredModel,
-    SiteInfo,
-    find_runs,
-)
+from polyclinic.report.run import Run, summed_up
+from polyclinic.runs import RunError, RunFolder, ScoredModel, SiteInfo, find_runs
 
-
-@dataclass(frozen=True)
-class Run:
-    """Everything that one run folder says, the pictures left where they are."""
-
-    folder: RunFolder
-    about: About
-    settings: Mapping[str, Any]
-    settings_text: str
-    end: Finished | None
-    rounds: tuple[RoundLine, ...]
-    scores: tuple[Score, ...]
-    trained: tuple[Score, ...]  # test scores of the models before the last average
-    tables: tuple[RoundTable, ...]
-    summaries: Mapping[str, Mapping[str, Summary]]  # test scores of a finished run: metric, region
-
-    @property
-    def study(self) -> str:
-        """The name of the study that this run belongs to."""
-        return str(self.settings.get("name") or self.folder.path.parent.parent.name)
-
-    def as_trained(self) -> "Run":
-        """The same run, tested with the models as its sites had trained them."""
-        rows = tuple(row for row in self.scores if row.split != "test") + self.trained
-        summaries = _summaries(self.folder, list(self.trained if self.end else ()))
-        return replace(self, scores=rows, summaries=summaries)
-
-    @property
-    def planned_rounds(self) -> int | None:
-        """How many rounds the settings ask for, where they say so."""
-        planned = self.settings.get("federation", {}).get("rounds")
-        return int(planned) if planned is not None else None
-
-    @property
-    def done_rounds(self) -> int:
-        """The last round of which something was written."""
-        return max((line.round for line in self.round_lines), default=0)
-
-    @cached_property
-    def round_lines(self) -> tuple[RoundLine, ...]:
-        """The lines of the rounds themselves, without what came before and after them."""
-        last = self.planned_rounds or math.inf
-        return tuple(line for line in self.rounds if 1 <= line.round <= last)
-
-    @cached_property
-    def tested(self) -> Mapping[tuple[str, str, str], Mapping[str, float]]:
-        """Test scores of a finished run: value by case, by (metric, region, site)."""
-        found: dict[tuple[str, str, str], dict[str, float]] = {}
-        for score in self.scores if self.end else ():
-            if score.split == "test":
-                cases = found.setdefault((score.metric, score.region, score.site), {})
-                cases[score.case] = score.value
-        return found
-
-    @property
-    def validation_metric(self) -> str | None:
-        """The metric by which validation chose, or None where nothing was validated."""
-        return next((score.metric for score in self.scores if score.split == "val"), None)
-
-    @cached_property
-    def validated(self) -> Mapping[str, Mapping[int, float]]:
-        """Mean validation score over cases and regions, by site and round."""
-        found: dict[str, dict[int, list[float]]] = {}
-        metric = self.validation_metric
-        for score in self.scores:
-            if score.split == "val" and score.metric == metric:
-                found.setdefault(score.site, {}).setdefault(score.round, []).append(score.value)
-        return {
-            site: {number: float(np.mean(values)) for number, values in rounds.items()}
-            for site, rounds in found.items()
-        }
-
-    def case_values(self, metric: str, regions: Iterable[str], site: str) -> NDArray[np.float64]:
-        """One number per test case of a site: its mean over the regions that it was scored in."""
-        cases: dict[str, list[float]] = {}
-        for region in regions:
-            for case, value in self.tested.get((metric, region, site), {}).items():
-                cases.setdefault(case, []).append(value)
-        return np.array([np.mean(values) for values in cases.values()], dtype=np.float64)
+__all__ = ["Comparison", "MethodRuns", "Run", "read_runs"]
 
 
 @dataclass(frozen=True)
 class MethodRuns:
-    """The runs of one method, one per seed, under the name that tables and figures show.
+    """The runs of one method, one per seed and fold, under the name that tables and figures show.
 
     `model` is which of a site's models their test scores are of.
     """
@@ -122,6 +27,14 @@ class MethodRuns:
     def finished(self) -> tuple[Run, ...]:
         """The runs that have test scores."""
         return tuple(run for run in self.runs if run.end)
+
+    @property
+    def folds(self) -> dict[int, list[Run]]:
+        """The finished runs of each fold."""
+        found: dict[int, list[Run]] = {}
+        for run in self.finished:
+            found.setdefault(run.fold, []).append(run)
+        return found
 
     @property
     def on_full_masks(self) -> bool:
@@ -161,6 +74,13 @@ class Comparison:
         """The metrics of the test scores, in the order of their first appearance."""
         found = {metric: None for run in self.runs for metric, _, _ in run.tested}
         return tuple(found)
+
+    def regions_of(self, metric: str) -> tuple[str, ...]:
+        """The regions that a metric was computed for; one over classes has its own."""
+        found = {
+            region: None for run in self.runs for name, region, _ in run.tested if name == metric
+        }
+        return tuple(dict.fromkeys(each for each in (*self.regions, *found) if each in found))
 
     def measure(self, metric: str) -> Measure:
         """How a metric is printed."""
@@ -202,7 +122,7 @@ def _read(folder: RunFolder) -> Run:
         scores=tuple(scores),
         trained=tuple(folder.scores("test", "trained")),
         tables=tuple(folder.tables()),
-        summaries=_summaries(folder, [row for row in scores if end and row.split == "test"]),
+        summaries=summed_up(folder, [row for row in scores if end and row.split == "test"]),
     )
 
 
@@ -212,13 +132,6 @@ def _sites(runs: list[Run]) -> tuple[SiteInfo, ...]:
         for site in run.about.sites:
             found.setdefault(site.name, site)
     return tuple(found.values())
-
-
-def _summaries(folder: RunFolder, rows: list[Score]) -> Mapping[str, Mapping[str, Summary]]:
-    try:
-        return summarise(rows)
-    except ValueError as error:
-        raise RunError(f"{folder.path / 'scores.csv'}: {error}") from error
 
 
 def _refuse_different_tasks(runs: list[Run]) -> None:
@@ -246,14 +159,16 @@ def _by_method(runs: list[Run]) -> tuple[MethodRuns, ...]:
     for (title, study), group in groups.items():
         _refuse_equal_seeds(title, group)
         name = title if titles.count(title) == 1 else f"{title} ({study})"
-        methods.append(MethodRuns(name, tuple(sorted(group, key=lambda run: run.about.seed))))
+        methods.append(
+            MethodRuns(name, tuple(sorted(group, key=lambda run: (run.fold, run.about.seed))))
+        )
     return tuple(methods)
 
 
 def _refuse_equal_seeds(title: str, runs: list[Run]) -> None:
-    by_seed: dict[int, Run] = {}
+    by_seed: dict[tuple[int, int], Run] = {}
     for run in runs:
-        other = by_seed.setdefault(run.about.seed, run)
+        other = by_seed.setdefault((run.about.seed, run.fold), run)
         if other is not run:
             raise RunError(
                 f"{other.folder.path} and {run.folder.path} are both {title} with seed "

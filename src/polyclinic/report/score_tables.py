@@ -1,18 +1,19 @@
 """The comparison table of a metric: methods by sites, as the papers print it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from polyclinic.evaluation.ranking import Ranked, ranking
 from polyclinic.evaluation.statistics import OVERALL, Spread, Summary, across_seeds
-from polyclinic.report.conditions import Conditions, conditions_of, scored_rows, told
+from polyclinic.report.chance import IMAGES, UNTESTED, Part, near_best
+from polyclinic.report.conditions import Conditions, ceilings_of, conditions_of, scored_rows, told
 from polyclinic.report.measures import Measure
 from polyclinic.report.reading import Comparison, MethodRuns
 
 Kind = Literal["site", "average", "deviation", "images"]
 Mark = Literal["best", "second", ""]
+Over = Literal["cases", "seeds", "folds"]
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number and, where one was taken, its standard deviation; NaN stands for none."""
+    """A number and, where one was taken, its standard deviation; NaN stands for none.
+
+    `near` says that its distance from the best in the column may be chance.
+    """
 
     value: float
     spread: float = math.nan
     mark: Mark = ""
+    near: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One metric of all methods."""
+    """One metric of all methods; what standard deviations are over."""
 
     measure: Measure
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    over_seeds: bool
+    over: Over
     conditions: str  # of all rows, in words
 
     @property
@@ -65,24 +70,25 @@ def comparison_table(
 ) -> Table:
     """Means per site and region, then their average, deviation and the mean over images.
 
-    With one seed a spread is that over cases; as soon as a method has several, over seeds.
+    With one run a spread is that over cases; as soon as a method has several seeds, or folds, over
+    these. Seeds of a fold are averaged first.
     """
-    columns = _columns(comparison, regions)
-    over_seeds = any(len(method.finished) > 1 for method in comparison.methods)
+    columns = _columns(comparison, metric, regions)
+    over = _over(comparison)
     shown = scored_rows(comparison)
-    ceilings = _ceilings(comparison, shown)
+    ceilings = ceilings_of(comparison, shown)
     rows = [
         Row(
             method.title,
             _note(method, ceiling=method.title in ceilings),
-            tuple(_cells(method, metric, columns, over_seeds)),
+            tuple(_cells(method, metric, columns, over)),
             conditions_of(method),
         )
         for method in shown
     ]
     how = comparison.measure(metric)
-    marked = _marked(rows, columns, how, ceilings)
-    return Table(how, columns, marked, over_seeds, told(shown))
+    near = near_best(comparison, metric, [(each.region, _part(each)) for each in columns])
+    return Table(how, columns, _marked(rows, columns, how, ceilings, near), over, told(shown))
 
 
 def _note(method: MethodRuns, *, ceiling: bool) -> str:
@@ -90,36 +96,16 @@ def _note(method: MethodRuns, *, ceiling: bool) -> str:
     return ", ".join(filter(None, notes))
 
 
-def _ceilings(comparison: Comparison, rows: Sequence[MethodRuns]) -> frozenset[str]:
-    return frozenset(row.title for row in rows if comparison.ceilings and row.on_full_masks)
+def _over(comparison: Comparison) -> Over:
+    if any(len(method.folds) > 1 for method in comparison.methods):
+        return "folds"
+    several = any(len(method.finished) > 1 for method in comparison.methods)
+    return "seeds" if several else "cases"
 
 
-def ranked(comparison: Comparison, metric: str) -> list[Ranked]:
-    """The methods but ceilings from best to worst by a metric that has a better side."""
-    better = comparison.measure(metric).better
-    shown = scored_rows(comparison)
-    ceilings = _ceilings(comparison, shown)
-    methods = [row for row in shown if row.finished and row.title not in ceilings]
-    if better is None or len(methods) < 2:
-        return []
-    values = {method.title: _by_case(method, metric, comparison) for method in methods}
-    return ranking(values, higher=better == "higher")
-
-
-def _by_case(
-    method: MethodRuns, metric: str, comparison: Comparison
-) -> dict[str, dict[str, float]]:
-    """Site → case → mean over regions and seeds."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for run in method.finished:
-        for site in comparison.sites:
-            for region in comparison.regions:
-                for case, value in run.tested.get((metric, region, site), {}).items():
-                    found.setdefault(site, {}).setdefault(case, []).append(value)
-    return {
-        site: {case: sum(values) / len(values) for case, values in cases.items()}
-        for site, cases in found.items()
-    }
+def _part(column: Column) -> Part:
+    parts = {"site": column.name, "average": None, "images": IMAGES, "deviation": UNTESTED}
+    return parts[column.kind]
 
 
 def missing_seeds(method: MethodRuns) -> str:
@@ -130,8 +116,10 @@ def missing_seeds(method: MethodRuns) -> str:
     return "unfinished" if begun == 1 else f"{done} of {begun} seeds"
 
 
-def _columns(comparison: Comparison, regions: Sequence[str] | None) -> tuple[Column, ...]:
-    shown = list(regions if regions is not None else comparison.regions)
+def _columns(
+    comparison: Comparison, metric: str, regions: Sequence[str] | None
+) -> tuple[Column, ...]:
+    shown = list(regions if regions is not None else comparison.regions_of(metric))
     columns = [
         column
         for region in shown
@@ -153,16 +141,28 @@ def _summary_columns(region: str) -> list[Column]:
     ]
 
 
-def _cells(
-    method: MethodRuns, metric: str, columns: tuple[Column, ...], over_seeds: bool
-) -> list[Cell]:
-    summaries = [run.summaries[metric] for run in method.finished if metric in run.summaries]
+def _cells(method: MethodRuns, metric: str, columns: tuple[Column, ...], over: Over) -> list[Cell]:
+    summaries = [
+        [run.summaries[metric] for run in runs if metric in run.summaries]
+        for runs in method.folds.values()
+    ]
     cells = []
     for column in columns:
-        found = [regions[column.region] for regions in summaries if column.region in regions]
-        spread = _number(across_seeds(found) if over_seeds else found[0], column) if found else None
+        found = [
+            [each[column.region] for each in fold if column.region in each] for fold in summaries
+        ]
+        summary = _over_runs([fold for fold in found if fold], over)
+        spread = _number(summary, column) if summary else None
         cells.append(Cell(spread.mean, spread.std) if spread else Cell(math.nan))
     return cells
+
+
+def _over_runs(folds: list[list[Summary]], over: Over) -> Summary | None:
+    if not folds:
+        return None
+    if over == "folds":
+        return across_seeds([across_seeds(seeds) for seeds in folds])
+    return across_seeds(folds[0]) if over == "seeds" else folds[0][0]
 
 
 def _number(summary: Summary, column: Column) -> Spread | None:
@@ -177,7 +177,11 @@ def _number(summary: Summary, column: Column) -> Spread | None:
 
 
 def _marked(
-    rows: list[Row], columns: tuple[Column, ...], how: Measure, ceilings: frozenset[str]
+    rows: list[Row],
+    columns: tuple[Column, ...],
+    how: Measure,
+    ceilings: frozenset[str],
+    near: Sequence[Collection[str]],
 ) -> tuple[Row, ...]:
     def values(index: int) -> list[float]:
         return [math.nan if row.title in ceilings else row.cells[index].value for row in rows]
@@ -187,7 +191,8 @@ def _marked(
         replace(
             row,
             cells=tuple(
-                replace(cell, mark=marks[place][number]) for place, cell in enumerate(row.cells)
+                replace(cell, mark=marks[place][number], near=row.title in near[place])
+                for place, cell in enumerate(row.cells)
             ),
         )
         for number, row in enumerate(rows)

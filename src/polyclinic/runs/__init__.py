@@ -2,7 +2,7 @@
 
 from polyclinic.runs.embeddings import Embedded, Moment, read_embeddings, write_embeddings
 from polyclinic.runs.files import RunError, clear_errors, replacing, write_atomic
-from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, RunFolder
+from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, SIZES, RunFolder
 from polyclinic.runs.names import SPLITS, find_runs, run_path, slug
 from polyclinic.runs.records import (
     DIAGNOSED,
@@ -25,6 +25,7 @@ __all__ = [
     "CONTOUR_COLOURS",
     "DIAGNOSED",
     "RANKS",
+    "SIZES",
     "SPLITS",
     "About",
     "AboutMetric",

@@ -1,7 +1,5 @@
 """One run's folder: the writers that the engine uses and the readers of everybody else."""
 
-import csv
-import io
 import logging
 import shutil
 import tomllib
@@ -9,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -27,13 +25,13 @@ from polyclinic.runs.records import (
     ScoredModel,
     Split,
 )
+from polyclinic.runs.scores import HEADER, HEADERS, read_score, to_lines
 
-RANKS: Final[tuple[Rank, ...]] = get_args(Rank)
+RANKS: Final[tuple[Rank, ...]] = ("best", "median", "worst", "unscored")
+SIZES: Final[tuple[Rank, ...]] = ("small", "middle", "large")  # of what is true: for every method
 # Seen on red fundus, pink mucosa and grey slices alike, and told apart by colour-blind readers.
 CONTOUR_COLOURS: Final = {"true": "#00eb46", "predicted": "#ff00d2"}
 
-_SCORES_HEADER = ",".join(Score._fields)
-_EARLIER_HEADER = ",".join(Score._fields[:-1])
 _Record = TypeVar("_Record", bound=BaseModel)
 _Line = TypeVar("_Line")
 
@@ -98,8 +96,8 @@ class RunFolder:
         for name, text in (("rounds", _json_lines(lines)), ("tables", _json_lines(tables))):
             if text:
                 append_lines(self.path / f"{name}.jsonl", text)
-        if rows := _csv(scores):
-            append_lines(self.path / "scores.csv", rows, header=_SCORES_HEADER + "\n")
+        if rows := to_lines(scores):
+            append_lines(self.path / "scores.csv", rows, header=HEADER + "\n")
 
     def forget_after(self, round: int) -> None:  # noqa: A002
         """Drop what was written after a checkpoint: later rounds, and all test scores.
@@ -117,7 +115,7 @@ class RunFolder:
 
     def rewrite_scores(self, rows: Iterable[Score]) -> None:
         """Have these scores and no others."""
-        write_atomic(self.path / "scores.csv", _SCORES_HEADER + "\n" + _csv(rows))
+        write_atomic(self.path / "scores.csv", HEADER + "\n" + to_lines(rows))
 
     def finish(self, finished: Finished) -> None:
         """Mark the run as complete: the last thing written."""
@@ -157,9 +155,7 @@ class RunFolder:
 
         They are of the models in use, of those before the last average ("trained"), or of all.
         """
-        lines = _whole_lines(
-            self.path / "scores.csv", _score, but=(_SCORES_HEADER, _EARLIER_HEADER)
-        )
+        lines = _whole_lines(self.path / "scores.csv", read_score, but=HEADERS)
         return [
             score
             for score in lines
@@ -175,13 +171,17 @@ class RunFolder:
         return self.path / "pictures" / _file_name(site) / f"{rank}-{_file_name(case)}.png"
 
     def pictures(self, site: str) -> list[Picture]:
-        """The pictures of a site: best, median, worst, as far as they were drawn."""
+        """The pictures of a site, rank by rank, as far as they were drawn."""
         folder = self.path / "pictures" / _file_name(site)
         return [
             Picture(site, rank, path.stem.removeprefix(f"{rank}-"), path)
-            for rank in RANKS
+            for rank in (*RANKS, *SIZES)
             for path in sorted(folder.glob(f"{rank}-*.png"))
         ]
+
+    def features_path(self, site: str) -> Path:
+        """Where what the encoder makes of a site's images is kept, a row for each image."""
+        return self.path / "features" / f"{_file_name(site)}.csv"
 
     def embeddings_path(self, site: str) -> Path:
         """Where the embeddings of some of a site's pixels are kept."""
@@ -219,24 +219,6 @@ def _whole_lines(
                 yield read(line, where)
         except RunError as error:
             log.warning("warning: %s; the line is left out", error)
-
-
-def _csv(rows: Iterable[Score]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
-
-
-def _score(line: str, where: str) -> Score:
-    try:
-        (row,) = csv.reader([line])
-        number, split, site, case, region, metric, value, *more = row
-        model = more[0] if more else "shared"  # earlier versions wrote no other
-        if split not in get_args(Split) or len(more) > 1 or model not in get_args(ScoredModel):
-            raise ValueError(f"{split!r} is no split, or {model!r} no model")
-        return Score(int(number), split, site, case, region, metric, float(value), model)  # type: ignore[arg-type]
-    except (ValueError, csv.Error) as error:
-        raise RunError(f"{where} is not a score: {error}") from error
 
 
 def _parse(model: type[_Record], path: Path) -> _Record:

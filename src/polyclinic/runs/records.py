@@ -9,9 +9,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Pla
 
 from polyclinic.runs.files import plain
 
-Split = Literal["val", "test"]
+Split = Literal["val", "test", "watch"]  # the last: test cases looked at while training
 ScoredModel = Literal["shared", "trained"]
-Rank = Literal["best", "median", "worst", "unscored"]
+Rank = Literal["best", "median", "worst", "unscored", "small", "middle", "large"]
 
 # JSON has no word for "not a number": it is written as null.
 Number = Annotated[
@@ -115,7 +115,8 @@ class RoundTable(_Record):
 class Score(NamedTuple):
     """One metric of one region of one case, by the weights of a round.
 
-    They are those that the site uses in the end, or as it had trained them before the last average.
+    Weights are those that the site uses in the end, or as it had trained them before the last
+    average. Patients are numbered at their site, from 1; 0 is unknown.
     """
 
     round: int
@@ -125,14 +126,19 @@ class Score(NamedTuple):
     region: str
     metric: str
     value: float
+    patient: int = 0
     model: ScoredModel = "shared"
 
 
 class Finished(_Record):
-    """The end of a run: the round whose weights were kept, and how long the run took."""
+    """The end of a run: the round whose weights were kept, and how long the run took.
+
+    `predicting` is how many seconds an image takes each site's final model, where it was measured.
+    """
 
     chosen_round: int
     seconds: float
+    predicting: dict[str, float] = {}
 
 
 class AttentionPicture(NamedTuple):

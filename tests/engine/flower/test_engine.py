@@ -305,7 +305,7 @@ def test_a_study_whose_best_round_lies_back_resumes_and_takes_it_up(hospitals, l
 
     def first_round_is_best(payload):
         rows = [
-            (*row[:3], 1.0 if payload.header["response"]["number"] == 1 else 0.0)
+            (*row[:3], 1.0 if payload.header["response"]["number"] == 1 else 0.0, row[4])
             for row in payload.header["response"]["rows"]
         ]
         return responding(payload, rows=rows)

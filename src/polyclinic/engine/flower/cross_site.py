@@ -49,7 +49,9 @@ class CrossSite:
         not disclose stays blank, and its line says why.
         """
         own = self.sites.run.scores("test")
-        rows: list[Row] = [(r.site, r.site, r.case, r.region, r.metric, r.value) for r in own]
+        rows: list[Row] = [
+            (r.site, r.site, r.case, r.region, r.metric, r.value, r.patient) for r in own
+        ]
         lines, models = [], {}
         for line, model in self._models():
             yield line
@@ -113,7 +115,7 @@ class CrossSite:
 
     def _scores(
         self, owner: str, model: Model, others: Sequence[str]
-    ) -> Iterator[tuple[RoundLine, list[tuple[str, str, str, float]]]]:
+    ) -> Iterator[tuple[RoundLine, list[tuple[str, str, str, float, int]]]]:
         """What each of the others makes of a model on its test cases."""
         sites, stage = self.sites, f"score the model of {owner}"
         extras = {f"{DISCLOSED}/{owner}/{name}": each for name, each in model.items()}
@@ -130,7 +132,7 @@ class CrossSite:
             down = 0 if found.missed else sizes[site]
             yield (
                 self._line(stage, site, missed=found.missed, down=down),
-                [(row.case, row.region, row.metric, row.value) for row in found.rows],
+                [(row.case, row.region, row.metric, row.value, row.patient) for row in found.rows],
             )
 
     def _line(self, stage: str, site: str, **more: Any) -> RoundLine:

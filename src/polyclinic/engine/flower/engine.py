@@ -120,6 +120,11 @@ def refuse_impossible(study: Study) -> None:
             f"with {', '.join(together)} a site predicts with the models of all sites, so there "
             "are no models to compare; leave evaluation.cross_site out, or the method"
         )
+    if study.evaluation.watch:
+        raise RunError(
+            "evaluation.watch looks at test cases after every round, which hospitals do not allow; "
+            "evaluation.validation gives curves of validation cases"
+        )
     pooling = [each.title for each in study.method if each.built.pools]
     if pooling:
         raise RunError(

@@ -30,13 +30,14 @@ def leaving_scores(
 ) -> LeavingScores:
     """The scores and notes as they leave: of each case, or their means and spreads alone."""
     if form == "cases":
-        # A case's name may be a patient's number, so only its place among the cases leaves.
+        # A case's name may be a patient's number, so only its place among the cases leaves; which
+        # cases are of one patient is told by numbers that were given in the order of the cases.
         aliases = {name: f"{split} {place}" for place, name in enumerate(cases.names, 1)}
-        told = [(aliases[r.case], r.region, r.metric, round(r.value, DIGITS)) for r in rows]
+        told = (r._replace(case=aliases[r.case], value=round(r.value, DIGITS)) for r in rows)
         return LeavingScores(tuple(told), (), dict(notes))
     pairs = dict.fromkeys((row.region, row.metric) for row in rows)
     values = {pair: [r.value for r in rows if (r.region, r.metric) == pair] for pair in pairs}
-    means = [(f"{split} mean", *pair, _rounded(np.mean(each))) for pair, each in values.items()]
+    means = [(f"{split} mean", *pair, _rounded(np.mean(each)), 0) for pair, each in values.items()]
     spreads = [(*pair, _rounded(np.std(each))) for pair, each in values.items()]
     return LeavingScores(tuple(means), tuple(spreads), {})
 

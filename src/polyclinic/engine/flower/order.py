@@ -21,8 +21,6 @@ from polyclinic.engine.flower.protocol import (
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.run import Assignment
 
-VALIDATION = ("dice",)  # the metrics of validation
-
 
 class OutOfOrder(ValueError):
     """A request that the study does not have at this point."""
@@ -85,7 +83,7 @@ def check_score(
     last = assignment.rounds
     validates = request.split == "val"
     due = evaluation.due(request.number, last) if validates else 0 < request.number <= last
-    metrics = VALIDATION if validates else evaluation.metrics
+    metrics = evaluation.validated if validates else evaluation.metrics
     trained = request.model == "trained"
     wanted = not trained or (not validates and evaluation.scores != "shared")
     if not (due and wanted) or request.metrics != metrics or request.finalize is not validates:

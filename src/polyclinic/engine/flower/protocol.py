@@ -127,11 +127,14 @@ class StageResponse(_Content):
 
 
 class ScoreResponse(_Content):
-    """The scores of a site's model: case, region, metric and value; notes on a method's parts."""
+    """The scores of a site's model, and notes on a method's parts.
+
+    Each is a case, a region, a metric, a value and the number of the case's patient.
+    """
 
     number: int
     split: Split
-    rows: tuple[tuple[CaseNumber, str, str, Finite], ...]
+    rows: tuple[tuple[CaseNumber, str, str, Finite, Count], ...]
     notes: Annotated[dict[NoteName, Finite], Field(max_length=MOST_NOTES)] = {}
     spreads: tuple[tuple[str, str, Finite], ...] = ()  # region, metric, deviation over cases
 

@@ -34,6 +34,7 @@ from polyclinic.engine.flower.witness import Witness
 from polyclinic.engine.reply_store import ReplyStore
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.sites import Reply, Scored
+from polyclinic.evaluation.scoring import ALL_CLASSES
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.server import Server
@@ -219,7 +220,7 @@ class FlowerSites:
             scores, _ = read_response(ScoreResponse, site, response, self.largest)
             if (scores.number, scores.split) != (scoring.round, scoring.split):
                 raise PayloadError(f"it answered for round {scores.number}, split {scores.split}")
-            regions = self.runner.assignment.task.regions
+            regions = (*self.runner.assignment.task.regions, ALL_CLASSES)
             told = [*(row[1:3] for row in scores.rows), *(each[:2] for each in scores.spreads)]
             if not all(region in regions and name in scoring.metrics for region, name in told):
                 raise PayloadError("it has scores of regions or metrics that nobody asked for")

@@ -9,6 +9,7 @@ import numpy as np
 
 from polyclinic.report.figures.style import (
     WIDTH,
+    Drawing,
     Margins,
     canvas,
     count_rounds,
@@ -28,7 +29,7 @@ _MOST_COLUMNS = 5
 Curve = Mapping[int, float]  # round → value
 
 
-def validation_figure(comparison: Comparison) -> str | None:
+def validation_figure(comparison: Comparison) -> Drawing | None:
     """The validation score per round, as the mean over sites; None where nothing was scored."""
     curves = {
         method.title: [
@@ -39,13 +40,40 @@ def validation_figure(comparison: Comparison) -> str | None:
     return _single(curves, comparison, _validation_label(comparison), choices=True)
 
 
-def loss_figure(comparison: Comparison) -> str | None:
+def other_curves(comparison: Comparison) -> list[tuple[str, Drawing]]:
+    """What else was scored round by round: other metrics of validation, and test cases."""
+    pairs = dict.fromkeys(pair for run in comparison.runs for pair in run.curves)
+    main = {(run.validation_metric, "val") for run in comparison.runs}
+    found = []
+    for metric, split in pairs:
+        if (metric, split) in main:
+            continue
+        how = comparison.measure(metric)
+        curves = {
+            method.title: [
+                _mean(
+                    {n: how.factor * v for n, v in run.curve(metric, split, site).items()}
+                    for site in comparison.sites
+                )
+                for run in method.runs
+            ]
+            for method in comparison.methods
+        }
+        named = "TEST" if split == "watch" else "Validation"
+        title = f"{named} {how.title_with_unit}"
+        drawing = _single(curves, comparison, title, choices=False)
+        if drawing:
+            found.append((title, drawing))
+    return found
+
+
+def loss_figure(comparison: Comparison) -> Drawing | None:
     """The training loss per round, as the mean over sites; None where there is none."""
     curves = {method.title: [_losses(run) for run in method.runs] for method in comparison.methods}
     return _single(curves, comparison, "Training loss", choices=False)
 
 
-def site_figure(comparison: Comparison) -> str | None:
+def site_figure(comparison: Comparison) -> Drawing | None:
     """The validation score per round in one panel per site; None where nothing was scored."""
     if not any(run.validated for run in comparison.runs):
         return None
@@ -89,7 +117,7 @@ def _mean(curves: Iterable[Curve]) -> Curve:
 
 def _single(
     curves: Mapping[str, list[Curve]], comparison: Comparison, name: str, *, choices: bool
-) -> str | None:
+) -> Drawing | None:
     if not any(curve for each in curves.values() for curve in each):
         return None
     with canvas(1, 1, (WIDTH / 2 - 0.1, 3.1)) as (figure, axes):
@@ -126,7 +154,7 @@ def _mark_choice(panel: "Axes", method: MethodRuns, curves: list[Curve], index: 
             panel.plot(number, curve[number], "o", ms=7.5, mfc="white", mec=colour, mew=1.8)
 
 
-def traffic_figure(comparison: Comparison) -> str | None:
+def traffic_figure(comparison: Comparison) -> Drawing | None:
     """Bytes so far and seconds of each round, of all sites together; None before a first round."""
     if not any(run.round_lines for run in comparison.runs):
         return None

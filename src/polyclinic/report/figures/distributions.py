@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyclinic.report.figures.style import (
+    Drawing,
     Margins,
     panels,
     shortened,
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_COLUMNS = 6
 
 
-def distribution_figure(comparison: Comparison, metric: str, region: str) -> str:
+def distribution_figure(comparison: Comparison, metric: str, region: str) -> Drawing:
     """One panel per site, one row per finished method: box from quartile to quartile, all cases."""
     from matplotlib.ticker import MaxNLocator
 

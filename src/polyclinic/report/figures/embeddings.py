@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from polyclinic.evaluation.statistics import separation
 from polyclinic.report.figures.style import (
     WIDTH,
+    Drawing,
     Margins,
     canvas,
     quiet_title,
@@ -37,7 +38,8 @@ class EmbeddingFigure:
     seed: int
     channels: int
     separation: dict[Moment, float]  # of foreground and background
-    figure: str
+    figure: Drawing
+    images: Drawing | None = None  # of whole images, by site
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,44 @@ def embedding_figures(comparison: Comparison) -> list[EmbeddingFigure]:
                 apart = {moment: _separation(chosen) for moment, chosen in tables.items()}
                 picture = _picture(pixels, run)
                 title, seed = method.title, run.about.seed
-                found.append(EmbeddingFigure(title, seed, channels, apart, picture))
+                images = _images(run)
+                found.append(EmbeddingFigure(title, seed, channels, apart, picture, images))
     return found
+
+
+def _images(run: Run) -> Drawing | None:
+    """What the encoder makes of whole images before and after training, coloured by site."""
+    found: dict[Moment, list[tuple[str, Embedded]]] = {}
+    for site in run.about.sites:
+        for table in read_embeddings(run.folder.features_path(site.name)):
+            found.setdefault(table.moment, []).append((site.name, table))
+    if not found:
+        return None
+    names = [site.name for site in run.about.sites]
+    with canvas(1, 2 * len(found), (WIDTH, 3.7), _MARGINS) as (figure, axes):
+        panels = iter(axes[0])
+        for moment, chosen in found.items():
+            values = np.concatenate([table.values for _, table in chosen])
+            owners = [site for site, table in chosen for _ in table.values]
+            for way, project in _WAYS.items():
+                panel = next(panels)
+                _scatter(panel, project(values), owners, names, 22)
+                quiet_title(panel, f"images {moment} training, {way}")
+        _legend(axes[0][0], len(names))
+        return to_data_uri(figure)
+
+
+def _legend(panel: "Axes", count: int) -> None:
+    panel.legend(
+        loc="upper left",
+        bbox_to_anchor=(0, -0.02),
+        ncols=min(4, count),
+        frameon=False,
+        fontsize=8,
+        markerscale=2.2,
+        handletextpad=0.2,
+        columnspacing=1.0,
+    )
 
 
 def _tables(run: Run) -> dict[Moment, list[tuple[str, Embedded]]]:
@@ -89,7 +127,7 @@ def _separation(chosen: Sequence[tuple[str, Embedded]]) -> float:
     return float(np.mean(known)) if known else float("nan")
 
 
-def _picture(pixels: Mapping[Moment, _Pixels], run: Run) -> str:
+def _picture(pixels: Mapping[Moment, _Pixels], run: Run) -> Drawing:
     groups = {"class": run.about.task.classes, "site": [site.name for site in run.about.sites]}
     height = 0.3 + 0.75 + 2.7 * len(pixels)
     with canvas(len(pixels), 4, (WIDTH, height), _MARGINS) as (figure, axes):
@@ -102,20 +140,17 @@ def _picture(pixels: Mapping[Moment, _Pixels], run: Run) -> str:
                     _scatter(panel, points, owners, groups[by])
                     quiet_title(panel, f"{moment} training, {way} by {by}")
         for place, by in ((0, "class"), (2, "site")):
-            axes[-1][place].legend(
-                loc="upper left",
-                bbox_to_anchor=(0, -0.02),
-                ncols=min(4, len(groups[by])),
-                frameon=False,
-                fontsize=8,
-                markerscale=2.2,
-                handletextpad=0.2,
-                columnspacing=1.0,
-            )
+            _legend(axes[-1][place], len(groups[by]))
         return to_data_uri(figure)
 
 
-def _scatter(panel: "Axes", points: Points, owners: Sequence[str], groups: Sequence[str]) -> None:
+def _scatter(
+    panel: "Axes",
+    points: Points,
+    owners: Sequence[str],
+    groups: Sequence[str],
+    size: int = 7,
+) -> None:
     """Every group's points in its colour; a picture inside the drawing, since they are many."""
     whose: NDArray[np.str_] = np.array(owners)
     for index, group in enumerate(groups):
@@ -123,7 +158,7 @@ def _scatter(panel: "Axes", points: Points, owners: Sequence[str], groups: Seque
         panel.scatter(
             those[:, 0],
             those[:, 1],
-            s=7,
+            s=size,
             linewidths=0,
             alpha=0.75,
             color=style(index).colour,

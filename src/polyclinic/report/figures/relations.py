@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polyclinic.report.figures.style import (
+    Drawing,
     Margins,
     canvas,
     count_rounds,
@@ -36,7 +37,7 @@ class Relation:
     name: str
     seed: int
     round: int
-    figure: str
+    figure: Drawing
 
 
 def relations(comparison: Comparison) -> list[Relation]:
@@ -61,7 +62,7 @@ def _by_name(run: Run) -> Iterator[tuple[str, list[RoundTable]]]:
         )
 
 
-def _picture(name: str, tables: Sequence[RoundTable]) -> str:
+def _picture(name: str, tables: Sequence[RoundTable]) -> Drawing:
     last = tables[-1]
     map_width = _LABELS + _CELL * len(last.columns)
     height = max(2.6, 1.3 + _CELL * len(last.rows))

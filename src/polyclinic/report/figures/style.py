@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from polyclinic.report.words import data_uri
 
@@ -115,15 +115,71 @@ def panels(
         yield figure, found[: len(titles)]
 
 
-def to_data_uri(figure: "Figure") -> str:
-    """The figure as an SVG with real text, ready for the source of an image."""
-    target = io.BytesIO()
-    with warnings.catch_warnings():
-        # The reader's browser has the glyphs that the font used for measuring may lack.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(target, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
-    drawing = target.getvalue().replace(b"'DejaVu Sans'", _PAGE_FONTS.encode())
-    return data_uri("image/svg+xml", drawing)
+Form = Literal["svg", "pdf", "png"]
+FORMS: tuple[Form, ...] = get_args(Form)
+
+
+class Drawing(str):
+    """The address of a figure, which is an SVG as a whole; `file` gives it in other forms."""
+
+    figure: "Figure"
+
+    def add_legend(self, titles: Sequence[str]) -> None:
+        """Name the methods below the figure, for where there is no page to do so."""
+        from matplotlib.lines import Line2D
+
+        lines = [
+            Line2D([], [], label=shortened(title), **style(index).line)
+            for index, title in enumerate(titles)
+        ]
+        columns = min(len(lines), max(1, round(self.figure.get_figwidth() / 2)))
+        self.figure.legend(
+            handles=lines,
+            ncols=columns,
+            frameon=False,
+            fontsize=8,
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0.0),
+        )
+
+    def file(self, form: Form | Literal["jpg"]) -> bytes:
+        """The figure as a file; pictures are on white, with 200 pixels an inch (JPEG 120)."""
+        import matplotlib as mpl
+
+        target = io.BytesIO()
+        known: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form, {})
+        with warnings.catch_warnings(), mpl.rc_context(_SETTINGS):
+            # The reader's browser has the glyphs that the font used for measuring may lack.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            paper = "white" if form in ("png", "jpg") else "none"
+            fine = 120 if form == "jpg" else 200
+            edge = "tight" if self.figure.legends else None
+            self.figure.savefig(
+                target,
+                format=form,
+                dpi=fine,
+                metadata=known or None,
+                facecolor=paper,
+                bbox_inches=edge,
+            )
+        content = target.getvalue()
+        # Only an SVG takes the reader's fonts; the bytes of a PDF must stay where they are.
+        if form == "svg":
+            content = content.replace(b"'DejaVu Sans'", _PAGE_FONTS.encode())
+        return content
+
+
+def to_data_uri(figure: "Figure", *, photographs: bool = False) -> Drawing:
+    """The figure as an SVG with real text, ready for the source of an image.
+
+    One of many `photographs` is a JPEG there, which is a tenth as large.
+    """
+    drawing = Drawing()
+    drawing.figure = figure
+    content = drawing.file("jpg" if photographs else "svg")
+    address = Drawing(data_uri("image/jpeg" if photographs else "image/svg+xml", content))
+    address.figure = figure
+    return address
 
 
 def quiet_title(axes: "Axes", text: str) -> None:
@@ -148,6 +204,7 @@ _SETTINGS: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "svg.hashsalt": "polyclinic",
+    "pdf.fonttype": 42,  # text stays text
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.spines.top": False,

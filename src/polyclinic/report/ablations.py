@@ -1,0 +1,75 @@
+"""Methods that differ in some of their settings only: ticks and values beside their scores."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from polyclinic.evaluation.statistics import OVERALL
+from polyclinic.report.reading import Comparison, MethodRuns
+from polyclinic.report.score_tables import Cell, Table, comparison_table
+from polyclinic.report.settings import differing, is_off, is_switch, of_method, short
+from polyclinic.report.sheets import Entry, Sheet, mark_sentence, scored, spread_sentence
+from polyclinic.runs import slug
+
+_MOST = 8  # settings in a table: rows that differ in more are no ablation
+
+
+def ablations(comparison: Comparison) -> list[Sheet]:
+    """A table for each method that was run with several settings: a column for each of them."""
+    groups: dict[str, list[MethodRuns]] = {}
+    for method in comparison.methods:
+        if method.finished:
+            groups.setdefault(str(of_method(method).get("method.name")), []).append(method)
+    sheets = (
+        _sheet(name, replace(comparison, methods=tuple(methods)))
+        for name, methods in groups.items()
+        if len(methods) > 1
+    )
+    return [sheet for sheet in sheets if sheet]
+
+
+def _sheet(name: str, comparison: Comparison) -> Sheet | None:
+    settings = [of_method(method) for method in comparison.methods]
+    keys = differing(settings)
+    if not 0 < len(keys) <= _MOST:
+        return None
+    columns = {key: _texts([each.get(key) for each in settings]) for key in keys}
+    tables = [comparison_table(comparison, metric, [OVERALL]) for metric in comparison.metrics]
+    rows = tuple(
+        (
+            Entry(method.title),
+            *(Entry(columns[key][place]) for key in keys),
+            *(scored(_average(table, place), table) for table in tables),
+        )
+        for place, method in enumerate(comparison.methods)
+    )
+    return Sheet(
+        name=f"ablation-{slug(name)}",
+        title=f"Settings of {name}",
+        caption="Average over sites and regions. ✓ is on, – is off. "
+        + (spread_sentence(tables[0]) + mark_sentence(tables[0]) if tables else ""),
+        heads=(
+            "Method",
+            *map(short, keys),
+            *(f"{table.measure.title_with_unit} {table.measure.arrow}" for table in tables),
+        ),
+        rows=rows,
+        words=1 + len(keys),
+    )
+
+
+def _texts(values: Sequence[Any]) -> list[str]:
+    if is_switch(values):
+        return ["–" if is_off(value) else "✓" for value in values]
+    return ["–" if value is None or value == "" else _text(value) for value in values]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "✓" if value else "–"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _average(table: Table, place: int) -> Cell:
+    index = next(n for n, column in enumerate(table.columns) if column.kind == "average")
+    return table.rows[place].cells[index]

@@ -1,0 +1,90 @@
+"""The same cases under every method: rows are sites, columns methods, scores below."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polyclinic.report.figures.style import Drawing, Margins, canvas, shortened, to_data_uri
+from polyclinic.report.reading import Comparison, MethodRuns, Run
+from polyclinic.runs import SIZES, Picture, Rank
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SIDE = 1.45  # inches of a picture
+_PIXELS = 200  # of a picture's longer side
+
+
+@dataclass(frozen=True)
+class SameCases:
+    """One case of each site, of small, middle or large foreground."""
+
+    size: Rank
+    figure: Drawing
+
+
+def same_cases(comparison: Comparison) -> list[SameCases]:
+    """A figure for each size of which the first seeds of the methods have pictures."""
+    methods = [method for method in comparison.methods if method.finished]
+    found = []
+    for size in SIZES:
+        pictures = {
+            (site, method.title): picture
+            for method in methods
+            for site in comparison.sites
+            for picture in method.finished[0].folder.pictures(site)
+            if picture.rank == size
+        }
+        sites = [site for site in comparison.sites if any(key[0] == site for key in pictures)]
+        shown = [m for m in methods if any(key[1] == m.title for key in pictures)]
+        if pictures:
+            found.append(SameCases(size, _drawn(comparison, sites, shown, pictures)))
+    return found
+
+
+def _drawn(
+    comparison: Comparison,
+    sites: list[str],
+    methods: list[MethodRuns],
+    pictures: dict[tuple[str, str], Picture],
+) -> Drawing:
+    size = (0.4 + (_SIDE + 0.08) * len(methods), 0.35 + (_SIDE + 0.3) * len(sites))
+    margins = Margins(left=0.35, right=0.05, top=0.3, bottom=0.25, across=0.08, down=0.3)
+    with canvas(len(sites), len(methods), size, margins) as (figure, axes):
+        for row, site in zip(axes, sites, strict=True):
+            row[0].set_ylabel(shortened(site, 20), fontsize=9)
+            for panel, method in zip(row, methods, strict=True):
+                picture = pictures.get((site, method.title))
+                _show(panel, picture)
+                if picture:
+                    words = _score(comparison, method.finished[0], picture)
+                    panel.set_xlabel(words, fontsize=8, labelpad=3)
+        for panel, method in zip(axes[0], methods, strict=True):
+            panel.set_title(shortened(method.title, 20), fontsize=9, fontweight="bold")
+        return to_data_uri(figure, photographs=True)
+
+
+def _show(panel: "Axes", picture: Picture | None) -> None:
+    from PIL import Image
+
+    panel.grid(visible=False)
+    panel.set_xticks([])
+    panel.set_yticks([])
+    if picture is None:
+        return
+    with Image.open(picture.path) as image:
+        small = image.convert("RGB")
+    small.thumbnail((_PIXELS, _PIXELS))
+    panel.imshow(np.asarray(small))
+
+
+def _score(comparison: Comparison, run: Run, picture: Picture) -> str:
+    """The first metric of the case in each region."""
+    how = comparison.measure(comparison.metrics[0])
+    values = [
+        run.tested.get((how.name, region, picture.site), {}).get(picture.case)
+        for region in comparison.regions_of(how.name)
+    ]
+    texts = ("–" if value is None else how.text(value) for value in values)
+    return f"{how.title} {' / '.join(texts)}"
