@@ -78,7 +78,7 @@ def test_a_study_runs_every_method_and_leaves_complete_folders(small, tmp_path):
         assert len(about.sites) == 2
         assert {score.metric for score in folder.scores("test")} == set(study.evaluation.metrics)
         assert {score.round for score in folder.scores("val")} == {1, 2}
-        assert all(len(folder.pictures(site.name)) == 3 for site in about.sites)
+        assert all(len(folder.pictures(site.name)) == 6 for site in about.sites)  # ranks and sizes
         assert all(folder.weights_path(site.name).exists() for site in about.sites)
         assert {line.stage for line in folder.rounds()} == {"fit", "finalize"}
         assert not (folder.path / "checkpoint").exists()

@@ -92,7 +92,7 @@ def test_pictures_stay_at_the_site(hospitals, link):
     hospitals.run_with(link, study)
     for name in hospitals.names:
         there = RunFolder(hospitals.run_folder(study, f"state/{name}/runs"))
-        assert len(there.pictures(name)) == 3
+        assert len(there.pictures(name)) == 6
         assert not RunFolder(hospitals.run_folder(study)).pictures(name)
 
 
