@@ -191,7 +191,7 @@ def _done(run: Run, rounds: int) -> int:
 
 
 def _name(run: Run) -> str:
-    return f"{run.choice.title} seed {run.seed}"
+    return run.name
 
 
 def _work(line: RoundLine) -> str:

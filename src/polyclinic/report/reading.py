@@ -246,14 +246,18 @@ def _by_method(runs: list[Run]) -> tuple[MethodRuns, ...]:
     for (title, study), group in groups.items():
         _refuse_equal_seeds(title, group)
         name = title if titles.count(title) == 1 else f"{title} ({study})"
-        methods.append(MethodRuns(name, tuple(sorted(group, key=lambda run: run.about.seed))))
+        methods.append(
+            MethodRuns(
+                name, tuple(sorted(group, key=lambda run: (run.about.seed, run.about.fold or 0)))
+            )
+        )
     return tuple(methods)
 
 
 def _refuse_equal_seeds(title: str, runs: list[Run]) -> None:
-    by_seed: dict[int, Run] = {}
+    by_seed: dict[tuple[int, int | None], Run] = {}
     for run in runs:
-        other = by_seed.setdefault(run.about.seed, run)
+        other = by_seed.setdefault((run.about.seed, run.about.fold), run)
         if other is not run:
             raise RunError(
                 f"{other.folder.path} and {run.folder.path} are both {title} with seed "

@@ -23,7 +23,7 @@ from polyclinic.engine.flower.sites import FlowerSites
 from polyclinic.engine.flower.transport import Failure, Link, Transport
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.process import prepare_process
-from polyclinic.engine.run import Run, assignment_of, runs_of
+from polyclinic.engine.run import Assignment, Run, assignment_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
 from polyclinic.networks.pretrained import fingerprint
@@ -49,7 +49,7 @@ class FlowerEngine:
         introduction = _greeting(runs_of(study, Path())[0]) if insecure else None
         self.transport = Transport(link, study.engine, introduction)
         self.threads = threads_of(threads or 0)
-        self.present: dict[str, list[SiteInfo]] = {}  # by the title of a method
+        self.present: dict[tuple[str, int | None], list[SiteInfo]] = {}  # by method and fold
 
     def prepare(self, runs: Sequence[Run]) -> None:
         """Let every site agree to every method."""
@@ -57,22 +57,22 @@ class FlowerEngine:
         for run in runs:
             refuse_impossible(run.study)
         for run in runs:
-            if run.choice.title not in self.present:
-                self.present[run.choice.title] = greet(run, self.transport)
-        refuse_unsuitable(
-            {run.choice.title: assignment_of(run, self.present[run.choice.title]) for run in runs}
-        )
+            if (run.choice.title, run.fold) not in self.present:
+                self.present[run.choice.title, run.fold] = greet(run, self.transport)
+        refuse_unsuitable({run.choice.title: self._assignment(run) for run in runs})
 
     @contextmanager
     def open(self, run: Run) -> Iterator[FlowerSites]:
         """The sites of one run."""
-        assignment = assignment_of(run, self.present[run.choice.title])
-        runner = SiteRunner(assignment, torch.device("cpu"))
+        runner = SiteRunner(self._assignment(run), torch.device("cpu"))
         study = travelling(run.study)
         cross = run.study.evaluation.cross_site
         yield FlowerSites(
             runner, self.transport, run.folder.path, study, self.threads, cross_site=cross
         )
+
+    def _assignment(self, run: Run) -> Assignment:
+        return assignment_of(run, self.present[run.choice.title, run.fold])
 
 
 def site_names(study: Study) -> list[str]:

@@ -59,7 +59,8 @@ class OpenRuns:
     def _run(self, text: str) -> Run:
         study = self.study(text)
         (choice,), (seed,) = study.method, study.seeds
-        path = run_path(self.site.state / "runs", study.name, choice.title, seed)
+        where = (study.name, choice.title, seed, study.data.fold)
+        path = run_path(self.site.state / "runs", *where)
         return Run(choice, seed, RunFolder(path), study)
 
     def _read_study(self, text: str) -> Study:
