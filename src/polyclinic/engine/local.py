@@ -41,10 +41,11 @@ SCORES_ONLY = EvaluationSettings(pictures=False)
 
 
 class LocalEngine:
-    """Runs a study with all its sites on this machine."""
+    """Runs a study with all its sites on this machine, which does so many runs at once."""
 
-    def __init__(self, splits_folder: Path | None) -> None:
+    def __init__(self, splits_folder: Path | None, jobs: int = 1) -> None:
         self.splits_folder = splits_folder
+        self.jobs = jobs
         self.data: dict[str, list[SiteData]] = {}  # the latest few, by all that they depend on
 
     def prepare(self, runs: Sequence[Run]) -> None:
@@ -57,7 +58,7 @@ class LocalEngine:
 
     def open(self, run: Run) -> AbstractContextManager[LocalSites]:
         """The sites of one run."""
-        return local_sites(run, self._data(run))
+        return local_sites(run, self._data(run), jobs=self.jobs)
 
     def _data(self, run: Run) -> list[SiteData]:
         study, labels = run.study, run.choice.labels
@@ -86,10 +87,10 @@ def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
 
 
 @contextmanager
-def local_sites(run: Run, data: Sequence[SiteData]) -> Iterator[LocalSites]:
-    """The sites of one run with these cases, in this process or in a few workers."""
+def local_sites(run: Run, data: Sequence[SiteData], *, jobs: int = 1) -> Iterator[LocalSites]:
+    """The sites of one run of so many at once, in this process or in a few workers."""
     settings = run.study.engine
-    threads = threads_of(settings.threads, settings.workers)
+    threads = threads_of(settings.threads, settings.workers * jobs)
     prepare_process(threads)
     runner = SiteRunner(assign(run, data), device_of(settings.device))
     how = {"workers": settings.workers, "threads": threads}

@@ -71,7 +71,7 @@ def checked_runs(study: Study, root: Path, *, resume: bool, fresh: bool) -> list
     return runs
 
 
-def do_run(run: Run, engine: Engine, *, fresh: bool) -> Iterator[Event]:
+def do_run(run: Run, engine: Engine, *, fresh: bool) -> Generator[Event, None, None]:
     """One run from where it stands, or from its beginning (`fresh`), event by event."""
     with run.folder.lock():
         if fresh:
