@@ -67,7 +67,8 @@ class _Pace:
     def of_round(self, study: Study) -> float:
         training = study.training
         if training.iterations:
-            images = len(self.sites) * training.iterations * training.batch
+            images = sum(min(training.batch, site.train) for site in self.sites)
+            images *= training.iterations
         else:
             images = sum(site.train for site in self.sites) * (training.epochs or 1)
         return self.seconds * images * study.federation.participation
