@@ -41,12 +41,12 @@ def test_finished_runs_time_the_others(study, tmp_path):
     plan = planned(study, tmp_path)
     assert [each.state for each in plan.runs] == ["done", "1 of 1 rounds done", "to do", "to do"]
     assert [each.seconds for each in plan.runs] == pytest.approx([0, 30, 10, 30])
-    assert plan.measured == "as its 1 finished runs took"
+    assert plan.measured == "as long as those that are done took (1)"
     assert planned(study, tmp_path, fresh=True).runs[0].seconds == pytest.approx(10)
     *lines, last = shown_plan(plan)
     assert lines[0].split("  ")[-1] == "done"
     assert lines[2].endswith("to do  about 0:10")
-    assert last.startswith("4 runs, 1 done, 3 to do; ")
+    assert last.startswith("runs: 4, 1 done, 3 to do; ")
 
 
 def test_with_epochs_a_round_is_passes_over_all_images(study, tmp_path):

@@ -196,7 +196,7 @@ def shown_plan(plan: Plan) -> Iterator[str]:
         left = f"  about {clock(each.seconds)}" if each in plan.left else ""
         yield f"{each.run.name:<{width}}  {each.state}{left}"
     done = len(plan.runs) - len(plan.left)
-    count = f"{len(plan.runs)} runs, {done} done, {len(plan.left)} to do"
+    count = f"runs: {len(plan.runs)}, {done} done, {len(plan.left)} to do"
     how = f"{plan.jobs} at once: about {clock(plan.seconds)}, {plan.measured}"
     yield f"{count}; {how}" if plan.left else count
 

@@ -80,7 +80,7 @@ def plan_of(study: Study, root: Path, splits_folder: Path, *, fresh: bool) -> Pl
     jobs = jobs_of(study, len(runs))
     finished = [run for run in runs if run.folder.finished]
     if finished:
-        measured = f"as its {len(finished)} finished runs took"
+        measured = f"as long as those that are done took ({len(finished)})"
         paces = [(run.choice.name, _taken(run)) for run in finished]
     else:
         measured = f"by {STEPS} training steps of each method on this machine; scoring comes on top"
