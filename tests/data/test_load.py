@@ -328,9 +328,25 @@ def test_drawn_and_read_sites_can_be_mixed(source):
     assert [site.name for site in loaded] == [drawn, "real"]
 
 
-def test_synthetic_sites_cannot_be_folded():
-    with pytest.raises(DataError, match="split of its own"):
-        load_federation(FUNDUS, DataSettings(size=0.05, folds=3))
+@pytest.mark.parametrize(("given", "role"), [("kept", "val"), ("recut", "test")])
+def test_a_synthetic_patient_has_the_folds_role_once(given, role):
+    site = [SiteSettings(name=federation("fundus")[0].name)]
+    data = DataSettings(size=0.1, folds=3, given=given)
+    folds = [
+        load_federation(FUNDUS, data.model_copy(update={"fold": fold}), site)[0]
+        for fold in range(3)
+    ]
+    (whole,) = load_federation(FUNDUS, DataSettings(size=0.1), site)
+    names = [name for part in (whole.train, whole.val, whole.test) for name in part.names]
+    once = [name for site in folds for name in getattr(site, role).names]
+    kept = set(whole.test.names) if given == "kept" else set()
+    assert sorted(once) == sorted(set(names) - kept)
+    assert all(kept <= set(site.test.names) for site in folds)
+
+
+def test_too_few_synthetic_patients_for_the_folds_are_a_mistake():
+    with pytest.raises(DataError, match="cannot be divided into 90 folds"):
+        load_federation(FUNDUS, DataSettings(size=0.05, folds=90))
 
 
 def write_views(folder, seen=np.s_[4:]):

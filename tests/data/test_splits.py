@@ -223,11 +223,29 @@ def test_folds_are_written_in_one_file_and_each_case_is_tested_once(tmp_path):
     assert header[:-1] == ["case", "patient", "fold0", "fold1", "fold2", "fold3", "fold4", "rule"]
 
 
-def test_folds_and_a_split_of_its_own_contradict_each_other(tmp_path):
-    folder = write_site(tmp_path / "alpha", 2)
-    write_listing(folder, [("00", "a", "train"), ("01", "b", "test")])
+GIVEN = [("00", "a", "train"), ("01", "b", "test"), ("02", "c", "val"), ("03", "d", "train")]
 
-    assert "folds would overrule it" in finalize(folder, SplitRule(folds=2))[1][0]
+
+def test_given_test_cases_stay_and_folds_of_the_rest_validate_in_turn(tmp_path):
+    folder = write_site(tmp_path / "alpha", 4)
+    write_listing(folder, GIVEN)
+    found = [finalize(folder, SplitRule(folds=3, fold=fold)) for fold in range(3)]
+
+    assert all(mistakes == [] for _, mistakes in found)
+    assert [of.pop("01") for of, _ in found] == ["test"] * 3
+    for name in ("00", "02", "03"):
+        assert sorted(of[name] for of, _ in found) == ["train", "train", "val"]
+
+
+def test_where_the_study_says_so_a_given_split_is_cut_anew(tmp_path):
+    folder = write_site(tmp_path / "alpha", 4)
+    write_listing(folder, GIVEN)
+    found = [finalize(folder, SplitRule(folds=4, fold=fold, recut=True)) for fold in range(4)]
+
+    assert all(mistakes == [] for _, mistakes in found)
+    for name in ("00", "01", "02", "03"):
+        assert [of[name] for of, _ in found].count("test") == 1
+    assert finalize(folder, SplitRule())[0] == {case: split for case, _, split in GIVEN}
 
 
 def test_too_few_patients_are_a_mistake_of_the_site(tmp_path):

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from polyclinic.api.console import CONSOLE
 from polyclinic.config import Study, uniform_row_told
 from polyclinic.engine.loop import Event, Notice, RoundDone
+from polyclinic.engine.planning import Plan
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.sites import Scored
 from polyclinic.engine.study import Watch
@@ -44,54 +45,61 @@ def watching(study: Study, root: Path, *, fresh: bool = False) -> Iterator[Watch
 
 
 class _Pace:
-    """Numbers that all displays show: loss, validation, speed and time left."""
+    """Numbers that all displays show: loss, validation, speed, runs done and time left."""
 
     def __init__(self, study: Study, root: Path, *, fresh: bool) -> None:
         self.apart = study.engine.name == "flower"
-        self.rounds = study.federation.rounds + 1
+        runs = runs_of(study, root)
         self.left = {
-            run.folder.path: self.rounds - (0 if fresh else _done(run, self.rounds))
-            for run in runs_of(study, root)
+            run.folder.path: rounds_of(run) - (0 if fresh else _done(run, rounds_of(run)))
+            for run in runs
         }
         self.started = time.monotonic()
         self.rounds_done = 0
-        self.validation = ""
-        self.run: Run | None = None
-        self.lines: list[RoundLine] = []
+        self.seen: set[Path] = set()
+        self.validation: dict[Path, str] = {}
+        self.lines: dict[Path, list[RoundLine]] = {}
 
     def opening(self, run: Run) -> Iterator[str]:
         """A line about the weights that a run which is new here starts from, if from a file."""
-        if run is not self.run and run.study.network.pretrained is not None:
+        if run.folder.path not in self.seen and run.study.network.pretrained is not None:
             yield f"starts from {run.folder.about().pretrained}"
 
     def take(self, run: Run, event: Event) -> None:
-        if run is not self.run:
-            self.run, self.validation = run, ""
+        path = run.folder.path
+        self.seen.add(path)
         if isinstance(event, RoundLine):
-            self.lines.append(event)
+            self.lines.setdefault(path, []).append(event)
         elif isinstance(event, RoundDone) and event.round > 0:
             self.rounds_done += 1
-            self.left[run.folder.path] = self.rounds - event.round
+            self.left[path] = rounds_of(run) - event.round
             if event.validation is not None:
-                self.validation = f"  validation Dice {event.validation:.3f}"
+                self.validation[path] = f"  validation Dice {event.validation:.3f}"
 
-    def news(self, round_number: int) -> str:
-        seconds = sum(line.seconds for line in self.lines)
-        images = sum(line.images for line in self.lines)
-        losses = [line.loss for line in self.lines if line.loss == line.loss]
+    def validated(self, run: Run) -> str:
+        return self.validation.get(run.folder.path, "")
+
+    def news(self, run: Run, round_number: int) -> str:
+        lines = self.lines.get(run.folder.path, [])
+        seconds = sum(line.seconds for line in lines)
+        images = sum(line.images for line in lines)
+        losses = [line.loss for line in lines if line.loss == line.loss]
         loss = f"  loss {sum(losses) / len(losses):.3f}" if losses else ""
         speed = f"  {images / seconds:.0f} images/s" if images else ""
-        where = (
-            f"round {round_number}/{self.rounds - 1}" if round_number < self.rounds else "closing"
-        )
-        return f"{where}{loss}{self.validation}{speed}{self._time_left()}"
+        last = run.study.federation.rounds
+        where = f"round {round_number}/{last}" if round_number <= last else "closing"
+        return f"{where}{loss}{self.validated(run)}{speed}{self._all_runs()}"
 
-    def _time_left(self) -> str:
+    def next_round(self, run: Run) -> None:
+        self.lines.pop(run.folder.path, None)
+
+    def _all_runs(self) -> str:
         if not self.rounds_done:
             return ""
+        done = sum(not left for left in self.left.values())
+        runs = f"  {done} of {len(self.left)} runs done" if len(self.left) > 1 else ""
         pace = (time.monotonic() - self.started) / self.rounds_done
-        minutes, seconds = divmod(round(pace * sum(self.left.values())), 60)
-        return f"  {minutes}:{seconds:02d} left"
+        return f"{runs}  {clock(pace * sum(self.left.values()))} left"
 
 
 class _Lines:
@@ -100,15 +108,15 @@ class _Lines:
         self.say = say
 
     def __call__(self, run: Run, event: Event) -> None:
-        name = _name(run)
+        name = run.name
         for line in (*self.pace.opening(run), *_remarks(event)):
             self.say(f"{name}  {line}")
         if self.pace.apart and isinstance(event, RoundLine) and not event.missed:
             self.say(f"{name}  {event.site}: {_work(event)}")
         self.pace.take(run, event)
         if isinstance(event, RoundDone) and event.round > 0:
-            self.say(f"{name}  {self.pace.news(event.round)}")
-            self.pace.lines.clear()
+            self.say(f"{name}  {self.pace.news(run, event.round)}")
+            self.pace.next_round(run)
 
 
 class _Cell:
@@ -121,13 +129,13 @@ class _Cell:
         self.news: dict[str, str] = {}
 
     def __call__(self, run: Run, event: Event) -> None:
-        name = _name(run)
+        name = run.name
         told = (*self.pace.opening(run), *_remarks(event))
         self.remarks += [f"{name}  {line}" for line in told]
         self.pace.take(run, event)
         if isinstance(event, RoundDone) and event.round > 0:
-            self.news[name] = self.pace.news(event.round)
-            self.pace.lines.clear()
+            self.news[name] = self.pace.news(run, event.round)
+            self.pace.next_round(run)
         if told or isinstance(event, RoundDone):
             runs = (f"{name}  {news}" for name, news in self.news.items())
             self.show("\n".join((*self.remarks, *runs)))
@@ -140,9 +148,9 @@ class _Bars:
         self.bars: dict[str, TaskID] = {}
 
     def __call__(self, run: Run, event: Event) -> None:
-        name = _name(run)
+        name = run.name
         if name not in self.bars:
-            self.bars[name] = self.progress.add_task(name, total=self.pace.rounds, news="")
+            self.bars[name] = self.progress.add_task(name, total=rounds_of(run), news="")
         for line in (*self.pace.opening(run), *_remarks(event)):
             self.progress.console.print(f"{name}  {line}")
         if isinstance(event, Notice):
@@ -150,23 +158,47 @@ class _Bars:
         self.pace.take(run, event)
         done = event.round if isinstance(event, RoundDone) else None
         if isinstance(event, Scored) and event.split == "test":
-            news = f"scored {event.site}{self.pace.validation}"
+            news = f"scored {event.site}{self.pace.validated(run)}"
         else:
             site = "" if isinstance(event, RoundDone) else event.site
-            news = f"{self.pace.news(event.round)}  {site}"
+            news = f"{self.pace.news(run, event.round)}  {site}"
         self.progress.update(self.bars[name], completed=done, news=news)
         if isinstance(event, RoundDone):
-            self.pace.lines.clear()
+            self.pace.next_round(run)
         elif self.pace.apart:
-            self._show_site(event)
+            self._show_site(run, event)
 
-    def _show_site(self, event: RoundLine | Scored) -> None:
+    def _show_site(self, run: Run, event: RoundLine | Scored) -> None:
         name = f"  {event.site}"
         if name not in self.bars:
-            self.bars[name] = self.progress.add_task(name, total=self.pace.rounds, news="")
+            self.bars[name] = self.progress.add_task(name, total=rounds_of(run), news="")
         news = f"scored ({event.split})" if isinstance(event, Scored) else _work(event)
         bar = self.bars[name]
         self.progress.update(bar, completed=event.round, news=event.missed or news)
+
+
+def rounds_of(run: Run) -> int:
+    """The rounds of a run, the closing one included."""
+    return run.study.federation.rounds + 1
+
+
+def clock(seconds: float) -> str:
+    """A duration as people read it: minutes and seconds, or hours before them."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def shown_plan(plan: Plan) -> Iterator[str]:
+    """A line for each run of a study, then what is left and how long it will take."""
+    width = max(len(each.run.name) for each in plan.runs)
+    for each in plan.runs:
+        left = f"  about {clock(each.seconds)}" if each in plan.left else ""
+        yield f"{each.run.name:<{width}}  {each.state}{left}"
+    done = len(plan.runs) - len(plan.left)
+    count = f"runs: {len(plan.runs)}, {done} done, {len(plan.left)} to do"
+    how = f"{plan.jobs} at once: about {clock(plan.seconds)}, {plan.measured}"
+    yield f"{count}; {how}" if plan.left else count
 
 
 def _notebook() -> Show | None:
@@ -188,10 +220,6 @@ def _done(run: Run, rounds: int) -> int:
     if run.folder.finished:
         return rounds
     return max((line.round for line in run.folder.rounds()), default=0)
-
-
-def _name(run: Run) -> str:
-    return f"{run.choice.title} seed {run.seed}"
 
 
 def _work(line: RoundLine) -> str:

@@ -49,6 +49,8 @@ class StudySettings(TypedDict, total=False):
     """What is scored; `metrics` may hold a Metric of your own."""
     engine: Mapping[str, Any]
     """Device, threads and worker processes."""
+    sweep: Mapping[str, Sequence[Any]]
+    """Settings that take several values: `{"training.iterations": [10, 20]}`."""
 
 
 class Study:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +17,7 @@ from polyclinic.cli.evaluate import compare_models, evaluate
 from polyclinic.cli.exchange import export_site, import_site
 from polyclinic.cli.export import export
 from polyclinic.cli.predict import predict
+from polyclinic.cli.run import Overrides, Runs, StudyFile, run
 from polyclinic.cli.serve import serve
 from polyclinic.cli.unseen import unseen
 from polyclinic.cli.version import options
@@ -39,6 +39,7 @@ data_app.command("import")(import_site)
 data_app.command("export")(export_site)
 app.add_typer(deploy_app, name="deploy")
 app.add_typer(federation.ledger_app, name="ledger")
+app.command()(run)
 app.command()(federation.server)
 app.command()(federation.site)
 app.command()(federation.approve)
@@ -51,17 +52,6 @@ app.command()(evaluate)
 app.command()(compare_models)
 app.command()(serve)
 
-StudyFile = Annotated[Path, typer.Argument(help="The TOML file of the study.")]
-Overrides = Annotated[
-    list[str],
-    typer.Option(
-        "--set", help="Change a setting, such as --set training.batch=4.", metavar="KEY=VALUE"
-    ),
-]
-Runs = Annotated[
-    Path, typer.Option("--runs", help="The folder that holds all runs, and volumes read once.")
-]
-
 
 def main() -> None:
     """Run the command line; mistakes of the user become a message, not a traceback."""
@@ -72,34 +62,6 @@ def main() -> None:
         out = Console(stderr=True, highlight=False, soft_wrap=True)  # paths stay whole
         out.print(str(error), style="red", markup=False)
         sys.exit(2)
-
-
-@app.command()
-def run(
-    study: StudyFile,
-    overrides: Overrides = [],  # noqa: B006 (typer wants the plain value)
-    resume: Annotated[bool, typer.Option(help="Continue where the runs stand.")] = False,
-    fresh: Annotated[bool, typer.Option(help="Remove earlier runs of this study.")] = False,
-    runs: Runs = Path("runs"),
-) -> None:
-    """Run every method of a study with every seed, then write the report."""
-    from polyclinic.api.running import do_runs
-    from polyclinic.cli.terminal_tables import show_summary
-    from polyclinic.config import load_study
-    from polyclinic.report import write_report
-    from polyclinic.runs import slug
-
-    settings = load_study(study, overrides, tables())
-    try:
-        paths = do_runs(settings, runs, resume=resume, fresh=fresh)
-    except KeyboardInterrupt:
-        again = [each for each in sys.argv[1:] if each not in ("--fresh", "--resume")]
-        command = shlex.join(["polyclinic", *again, "--resume"])
-        typer.echo(f"\nstopped; finished rounds are kept: {command}", err=True)
-        sys.exit(130)
-    page = write_report(paths, runs / slug(settings.name))
-    show_summary(paths)
-    typer.echo(f"report: {page}")
 
 
 @app.command()

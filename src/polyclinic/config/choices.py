@@ -67,12 +67,17 @@ class ChoiceReader:
         )
 
     def methods(
-        self, entries: list[Any], weak: WeakSettings, federation: FederationSettings
+        self,
+        entries: list[Any],
+        weak: WeakSettings,
+        federation: FederationSettings,
+        swept: Mapping[str, Mapping[str, Any]],
     ) -> tuple[MethodChoice, ...]:
         """The methods that the entries name, each with its own title; wrong ones are left out.
 
         Terms for weak labels are a method's own, unless the study says otherwise (`weak`), or the
-        method's entry does. FedAvg may be added as a control (`federation.uniform_row`).
+        method's entry does. FedAvg may be added as a control (`federation.uniform_row`). What a
+        sweep has set for an entry stays with its method.
         """
         if not entries:
             names = tuple(self.tables.method)
@@ -82,7 +87,7 @@ class ChoiceReader:
         for key, entry in _by_key("method", entries).items():
             choice = self._method(entry, key, weak, federation)
             if choice is not None:
-                choices[key] = choice
+                choices[key] = choice.model_copy(update={"swept": swept.get(key, {})})
                 written |= {key} if "title" in entry else set()
         titled = told_apart(choices, written, self.mistakes)
         found = [

@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field
+
 from polyclinic.config.section import Section
 from polyclinic.config.tables import Origin
 from polyclinic.config.task import Task
@@ -82,3 +84,5 @@ class MethodChoice(Choice):
     """What sites count by with this method, in place of the study's `federation.weighting`."""
     then: tuple[Choice, ...] = ()
     """Finishing steps after the last round: names, or tables with settings."""
+    swept: Mapping[str, Any] = Field(default_factory=dict, exclude=True)
+    """What a sweep has set for this method, by key."""

@@ -8,7 +8,7 @@ from typing import Any
 from polyclinic.config.printing import literal
 
 FREE = frozenset(
-    f"engine.{key}" for key in ("workers", "quorum", "deadline", "patience", "at_once")
+    f"engine.{key}" for key in ("jobs", "workers", "quorum", "deadline", "patience", "at_once")
 )
 """How a run is carried out; it may go on with others, since its weights do not depend on them."""
 

@@ -43,15 +43,22 @@ class DataSettings(Section):
     """Factor on the number of synthetic patients."""
     split: Annotated[tuple[Share, Share, Share], BeforeValidator(_three)] = (0.7, 0.1, 0.2)
     """Shares of train, val and test, for sites that come without a split of their own."""
+    given: Literal["kept", "recut"] = "kept"
+    """Splits that sites come with: kept as they are, or cut anew by `split` or `folds`."""
     folds: Count = 0
-    """Number of folds for cross-validation in place of `split`; 0 is off."""
-    fold: Count = 0
-    """The fold that is the test set."""
+    """Folds in place of `split`: each tests once, or validates once where test cases are given."""
+    fold: Count | None = None
+    """One fold alone, from 0; by default each fold makes runs of its own."""
 
     @property
     def folder(self) -> Path | None:
         """The folder that holds one folder per site; None for synthetic sites, or for none."""
         return None if self.source in NO_FOLDER else Path(self.source)
+
+    @property
+    def each_fold(self) -> tuple[int | None, ...]:
+        """The folds that make runs of their own; a single None without folds."""
+        return tuple(range(self.folds)) if self.folds and self.fold is None else (self.fold,)
 
     @field_validator("split")
     @classmethod
@@ -71,11 +78,13 @@ class DataSettings(Section):
 
     @field_validator("fold")
     @classmethod
-    def _one_of_the_folds(cls, fold: int, info: ValidationInfo) -> int:
+    def _one_of_the_folds(cls, fold: int | None, info: ValidationInfo) -> int | None:
         folds = info.data.get("folds", math.inf)
-        if folds == 0 and fold > 0:
+        if fold is None:
+            return None
+        if folds == 0:
             raise ValueError("has no effect with folds = 0")
-        if 0 < folds <= fold:
+        if folds <= fold:
             raise ValueError(f"must be below folds, so one of 0 to {folds - 1}")
         return fold
 

@@ -17,7 +17,7 @@ class EngineSettings(Section):
     """
 
     needs: ClassVar = {
-        **dict.fromkeys(("workers", "threads", "device"), ("name", "local")),
+        **dict.fromkeys(("jobs", "workers", "threads", "device"), ("name", "local")),
         **dict.fromkeys(
             ("encoding", "quorum", "deadline", "patience", "at_once", "stray"), ("name", "flower")
         ),
@@ -25,10 +25,12 @@ class EngineSettings(Section):
 
     name: Literal["local", "flower"] = "local"
     """`local` runs all sites on this machine, `flower` each on its own."""
+    jobs: Count = 0
+    """Runs at once; 0 is one per core as far as memory allows, and one on an accelerator."""
     workers: AtLeastOne = 1
     """Processes that the sites are divided among; more than one means CPU only."""
     threads: Count = 0
-    """Threads in each process; 0 is OMP_NUM_THREADS, else all cores shared by the workers."""
+    """Threads in each process; 0 is OMP_NUM_THREADS, else all cores shared by jobs and workers."""
     device: Device = "auto"
     """`auto` is CUDA where there is one, else the CPU."""
     encoding: Literal["float32", "float16", "bfloat16", "difference"] = "float32"

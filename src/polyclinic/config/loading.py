@@ -1,6 +1,7 @@
 """Reads a study from its TOML file: every mistake is found before any is reported."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,21 @@ from polyclinic.config.overrides import apply_overrides, shape
 from polyclinic.config.printing import literal
 from polyclinic.config.reading import read_toml
 from polyclinic.config.study import Conditions, FederationSettings, Study
+from polyclinic.config.sweeping import (
+    Sweep,
+    Swept,
+    combinations,
+    of_the_sweep,
+    put_values,
+    read_sweep,
+    shared_folders,
+    with_values,
+)
 from polyclinic.config.tables import Tables, file_of
 from polyclinic.config.task_entry import SUFFIX, chosen_task
 from polyclinic.config.weak_settings import WeakSettings
 
-_CHOICES = ("task", "network", "method")
+_CHOICES = ("task", "network", "method", "sweep")
 
 
 def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> Study:
@@ -49,6 +60,37 @@ def read_study(
     _find_code(study, Path())
     _find_source(study)
     _find_folders(study, beside, changed, mistakes)
+    sweep = read_sweep(study.get("sweep", {}), mistakes)
+    read = _resolved(study, tables, mistakes)
+    swept = list(_swept(study, sweep, tables, beside, mistakes))
+    if not mistakes:
+        mistakes += shared_folders(choice for each in swept for choice in each.method)
+    if mistakes or read is None:
+        raise ConfigError(source, mistakes, changed)
+    return read.model_copy(update={"sweep": sweep, "swept": tuple(swept)})
+
+
+def _swept(
+    study: dict[str, Any], sweep: Sweep, tables: Tables, beside: Path, mistakes: list[Mistake]
+) -> Iterator[Study]:
+    """The study with each combination of swept values, its methods titled by them."""
+    found: list[Mistake] = []
+    for values in combinations(sweep):
+        own = deepcopy(study)
+        of_methods = put_values(own, values, tables, found)
+        _find_code(own, beside)
+        _find_folders(own, beside, set(), found)
+        read = _resolved(own, tables, found, of_methods)
+        if read is not None:
+            yield read.model_copy(update={"method": tuple(map(with_values, read.method))})
+    mistakes += of_the_sweep(found, mistakes)
+
+
+def _resolved(
+    study: dict[str, Any], tables: Tables, mistakes: list[Mistake], swept: Swept | None = None
+) -> Study | None:
+    """The study of a table with whole paths; None after adding what is wrong with it."""
+    before = len(mistakes)
     conditions = {key: value for key, value in study.items() if key not in _CHOICES}
     checked = check(Conditions, conditions, "", mistakes, context=tables, keys_of=Study)
     _refuse_repeated_sites(study["site"], mistakes)
@@ -57,11 +99,11 @@ def read_study(
     network = reader.network(study.get("network"))
     weak = checked.training.weak if checked else WeakSettings()
     federation = checked.federation if checked else FederationSettings()
-    methods = reader.methods(study["method"], weak, federation)
+    methods = reader.methods(study["method"], weak, federation, swept or {})
     if task and network:
         fitting(task, network, mistakes)
-    if mistakes or checked is None or task is None or network is None:
-        raise ConfigError(source, mistakes, changed)
+    if len(mistakes) > before or checked is None or task is None or network is None:
+        return None
     metrics = reader.plain("metric", checked.evaluation.metrics)
     losses = reader.plain("loss", {checked.training.loss} - {"auto"})
     return Study(

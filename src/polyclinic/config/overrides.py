@@ -31,7 +31,7 @@ def apply_overrides(
             problem = "must look like key=value, for example training.batch=4"
             mistakes.append(Mistake(f"--set {text}", problem))
             continue
-        override = _Override(text, parse_value(value), tables)
+        override = Setting(f"--set {text}", parse_value(value), tables)
         override.put(tables_of_file, "", parts)
         mistakes += override.mistakes
         changed.update(override.changed)
@@ -51,6 +51,11 @@ def shape(study: dict[str, Any]) -> None:
             entry["then"] = _entries(entry["then"])
 
 
+def entry_keys(entries: list[Any]) -> list[str]:
+    """What the entries of the study's methods are called in the file."""
+    return [f"method{address}" for address in addresses(entries)]
+
+
 def parse_value(text: str) -> Any:
     """The text as a TOML value, and the text itself where it is none."""
     try:
@@ -61,8 +66,10 @@ def parse_value(text: str) -> Any:
 
 
 @dataclass
-class _Override:
-    text: str
+class Setting:
+    """A value for a dotted key, what it changed, and what was wrong; `said` is how it was given."""
+
+    said: str
     value: Any
     tables: Tables
     changed: list[str] = field(default_factory=list)
@@ -80,7 +87,7 @@ class _Override:
         elif isinstance(table.setdefault(head, {}), dict):
             self.put(table[head], key, tail)
         else:
-            self.mistakes.append(Mistake(f"--set {self.text}", f"{key} is not a table"))
+            self.mistakes.append(Mistake(self.said, f"{key} is not a table"))
 
     def _put_in_entries(self, entries: list[Any], key: str, sort: str, rest: str) -> None:
         """Sets the value in the entries that the key names, else in all that have the setting."""
@@ -102,7 +109,7 @@ class _Override:
         allowed = tuple(dict.fromkeys([*map(_name, entries), *settings]))
         problem = f"there is no {sort} of this name or with this setting"
         meant = nearest(setting, allowed)
-        self.mistakes.append(Mistake(f"--set {self.text}", problem, "", allowed, meant))
+        self.mistakes.append(Mistake(self.said, problem, "", allowed, meant))
 
     def _settings(self, sort: str, entry: Any, setting: str) -> list[str]:
         """What can be set in an entry; anything if its name is unknown, which is told elsewhere."""

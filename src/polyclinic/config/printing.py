@@ -17,7 +17,7 @@ from polyclinic.config.study import Study
 def to_toml(study: Study) -> str:
     """All resolved settings of a study; reading the text again gives an equal study."""
     first = ("name", "seeds", "task", "data", "site", "network", "method")
-    sections = {name: section for name, section in plain(study).items() if section != []}
+    sections = {name: section for name, section in plain(study).items() if section not in ([], {})}
     ordered = {name: sections[name] for name in first if name in sections} | sections
     return "\n".join(_lines("", ordered)).strip() + "\n"
 

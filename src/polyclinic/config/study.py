@@ -1,6 +1,6 @@
 """The settings of a study: one frozen model for each section of its TOML file."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -210,7 +210,8 @@ class Conditions(Section):
 class Study(Conditions):
     """A whole study: one task and network, one or several methods, each run with every seed.
 
-    Everything is built that `training.loss` (None for auto) and `evaluation.metrics` name, too.
+    Everything is built that `training.loss` (None for auto) and `evaluation.metrics` name, too, and
+    `swept` holds the study of each combination of a sweep.
     """
 
     task: TaskChoice
@@ -219,8 +220,11 @@ class Study(Conditions):
     """The network, by default `unet`, with its own settings beside the name."""
     method: tuple[MethodChoice, ...]
     """One method or several, each with its own settings beside the name."""
+    sweep: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
+    """Settings that take several values, by dotted key: all combinations make runs."""
     loss: Choice | None = Field(default=None, exclude=True)
     metric: tuple[Choice, ...] = Field(default=(), exclude=True)
+    swept: "tuple[Study, ...]" = Field(default=(), exclude=True)
 
     @property
     def choices(self) -> tuple[Choice, ...]:

@@ -23,9 +23,9 @@ def told_apart(
 ) -> Iterator[MethodChoice]:
     """The choices by key; equal labels that nobody wrote get the settings that differ."""
     titles = {key: _own_title(key, choices, written) for key in choices}
-    folders = [_folder(title) for title in titles.values()]
+    folders = [folder_of(title) for title in titles.values()]
     for key, title in titles.items():
-        if folders.count(_folder(title)) == 1:
+        if folders.count(folder_of(title)) == 1:
             yield choices[key].model_copy(update={"title": title})
         else:
             problem = "is the title of another method too, or names the same folder"
@@ -38,13 +38,13 @@ def _own_title(key: str, choices: Mapping[str, MethodChoice], written: set[str])
     same = {
         other: _flat(choice)
         for other, choice in choices.items()
-        if _folder(choice.title) == _folder(title)
+        if folder_of(choice.title) == folder_of(title)
     }
     differences = _differences(same[key], list(same.values()))
     return f"{title} ({differences})" if differences and not same.keys() & written else title
 
 
-def _folder(title: str) -> tuple[str, ...]:
+def folder_of(title: str) -> tuple[str, ...]:
     """What is left of a title in the name of its folder: its words, whatever the case."""
     kept = "".join(letter if letter.isalnum() or letter == "." else " " for letter in title)
     return tuple(word for part in kept.casefold().split() if (word := part.strip(".")))

@@ -28,7 +28,7 @@ from polyclinic.data.readers import Array
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.site_task import check_task
 from polyclinic.data.sources import Source, sources_of
-from polyclinic.data.splits import Splits, splits_of
+from polyclinic.data.splits import Splits, drawn_splits, splits_of
 from polyclinic.data.splitting import SplitRule
 from polyclinic.data.synthetic import draw_site
 from polyclinic.data.tasks import Task, as_at_site
@@ -69,12 +69,14 @@ def _load(source: Source, task: Task, data: DataSettings, splits_folder: Path | 
     return _read(source.folder, source, task, data, splits_folder)
 
 
+def _rule(data: DataSettings) -> SplitRule:
+    return SplitRule(data.split, data.folds, data.fold or 0, data.seed, data.given == "recut")
+
+
 def _draw(source: Source, task: Task, data: DataSettings) -> LoadedSite:
     name, kind = source.name or "", source.kind or "mask"
     mistakes = Findings(name, Path())
     check_kind(kind, ("mask",), mistakes)
-    if data.folds:
-        mistakes.add("a synthetic site has a split of its own; set folds to 0")
     wrong: list[str] = []
     own = as_at_site(task, source.preparation, wrong)
     for text in wrong:
@@ -97,7 +99,7 @@ def _draw(source: Source, task: Task, data: DataSettings) -> LoadedSite:
         image.geometry.mask_there(mask) for image, mask in zip(images, drawn.masks, strict=True)
     ]
     cases = map(LoadedCase, drawn.names, drawn.patients, images, masks)
-    splits = Splits(dict(zip(drawn.names, drawn.splits, strict=True)))
+    splits = Splits(drawn_splits(drawn, _rule(data), mistakes))
     return LoadedSite(name, kind, tuple(cases), splits, tuple(mistakes.lines), kind != "mask")
 
 
@@ -113,8 +115,7 @@ def _read(
     splits = Splits({})
     # With cases missing, what would be said about the split is only confusing.
     if not site.mistakes:
-        rule = SplitRule(data.split, data.folds, data.fold, data.seed)
-        splits = splits_of(site, rule, splits_folder, mistakes)
+        splits = splits_of(site, _rule(data), splits_folder, mistakes)
         check_labels(site, kind, splits.of, mistakes)
     wrong: list[str] = []
     own = as_at_site(task, {**site.toml.preparation, **source.preparation}, wrong)

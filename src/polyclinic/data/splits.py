@@ -9,15 +9,17 @@ import csv
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import escape
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 from polyclinic.data.errors import Findings, UnreadableError, listed, refuse
 from polyclinic.data.folder import SiteFolder, find_sites, keep_salt, read_site
 from polyclinic.data.site_files import SPLITS, read_csv
 from polyclinic.data.splitting import SplitRule, split_cases
+from polyclinic.data.synthetic import DrawnSite
 
 Table = Sequence[Sequence[str]]  # the lines of a CSV file, its header first
 
@@ -43,11 +45,10 @@ def splits_of(
 
     Without a folder to keep it in, the same cut is made anew every time.
     """
+    if rule.recut:
+        site = replace(site, cases=tuple(replace(case, split=None) for case in site.cases))
     given = _given(site)
-    if given and rule.folds:
-        mistakes.add("has a split of its own; folds would overrule it, so drop one of the two")
-        return Splits({})
-    if "val" in given.values() or (given and rule.validation == 0):
+    if not rule.folds and ("val" in given.values() or (given and rule.validation == 0)):
         return Splits(given)
     kept = _kept_file(site, rule, splits_folder)
     if kept:
@@ -61,6 +62,28 @@ def splits_of(
         return Splits(columns[rule.fold])
     table = _table(site, rule, columns, folder=str(site.folder.resolve()))
     return Splits(columns[rule.fold], splits_folder / _kept_name(site, rule), table)
+
+
+class _Drawn(NamedTuple):
+    name: str
+    patient: str
+    split: str | None
+
+
+def drawn_splits(drawn: DrawnSite, rule: SplitRule, mistakes: Findings) -> dict[str, str]:
+    """Case → split of a synthetic site: as drawn, or cut by the rule and kept nowhere."""
+    given = None if rule.recut else dict(zip(drawn.names, drawn.splits, strict=True))
+    if given and not rule.folds:
+        return given
+    cases = [
+        _Drawn(name, patient, given[name] if given else None)
+        for name, patient in zip(drawn.names, drawn.patients, strict=True)
+    ]
+    try:
+        return split_cases(cases, rule, drawn.name)[rule.fold]
+    except ValueError as error:
+        mistakes.add(str(error))
+        return {}
 
 
 def write_splits(folder: Path, rule: SplitRule, volumes: Path | None = None) -> list[Path]:

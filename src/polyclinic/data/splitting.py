@@ -3,22 +3,37 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.site_files import SPLITS
 from polyclinic.seeds import numpy_generator
 
 
+class Divisible(Protocol):
+    """A case as far as splits go: its patient, and the split that it came with, if any."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def patient(self) -> str: ...  # noqa: D102
+    @property
+    def split(self) -> str | None: ...  # noqa: D102
+
+
 @dataclass(frozen=True)
 class SplitRule:
-    """How to cut: train, val and test shares of the cases, or `folds` of which `fold` tests."""
+    """How to cut: train, val and test shares of the cases, or `folds` of which `fold` tests.
+
+    With `recut` a split that cases came with does not count.
+    """
 
     ratio: tuple[float, float, float] = (0.7, 0.1, 0.2)
     folds: int = 0
     fold: int = 0
     seed: int = 0
+    recut: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -37,6 +52,8 @@ class SplitRule:
 
     def words(self, given: bool) -> str:
         """How the cut was made, for the kept file; `given`: the site itself says train and test."""
+        if given and self.folds:
+            return f"test as given; {self.folds} folds validate; seed {self.seed}"
         if given:
             return f"train and test as given; validation {self.validation:.3g}; seed {self.seed}"
         if self.folds:
@@ -44,19 +61,30 @@ class SplitRule:
         return f"ratio {' '.join(f'{share:.3g}' for share in self.ratio)}; seed {self.seed}"
 
 
-def split_cases(cases: Sequence[CaseFiles], rule: SplitRule, site: str) -> list[dict[str, str]]:
+def split_cases(cases: Sequence[Divisible], rule: SplitRule, site: str) -> list[dict[str, str]]:
     """Case → split, for each of the rule's columns; the same for the same seed and site name.
 
-    Where cases have a split already, only validation cases are taken, from the train cases.
+    Where cases have a split already, only validation cases are taken, from the train cases; with
+    folds each fold of what is not for testing validates once.
     Raises ValueError where there are too few patients.
     """
     rng = numpy_generator(rule.seed, "split", site)
     tested = {case.name for case in cases if case.split == "test"}
-    if tested:
+    if tested and not rule.folds:
         return [_validated(cases, tested, rule, rng)]
     if not rule.folds:
         return [divide(cases, dict(zip(SPLITS, rule.ratio, strict=True)), rng)]
-    folds = divide(cases, {str(fold): 1 / rule.folds for fold in range(rule.folds)}, rng)
+    rest = [case for case in cases if case.name not in tested]
+    folds = divide(rest, {str(fold): 1 / rule.folds for fold in range(rule.folds)}, rng)
+    if tested:
+        turns = [{str(fold): "val"} for fold in range(rule.folds)]
+        return [
+            {
+                case.name: turn.get(folds[case.name], "train") if case.name in folds else "test"
+                for case in cases
+            }
+            for turn in turns
+        ]
     return [
         _validated(cases, {name for name in folds if folds[name] == str(fold)}, rule, rng)
         for fold in range(rule.folds)
@@ -64,7 +92,7 @@ def split_cases(cases: Sequence[CaseFiles], rule: SplitRule, site: str) -> list[
 
 
 def divide(
-    cases: Sequence[CaseFiles], shares: Mapping[str, float], rng: np.random.Generator
+    cases: Sequence[Divisible], shares: Mapping[str, float], rng: np.random.Generator
 ) -> dict[str, str]:
     """Case → part, each part as near to its share as patients allow and with at least one."""
     parts = [part for part, share in shares.items() if share > 0]
@@ -83,7 +111,7 @@ def divide(
 
 
 def _validated(
-    cases: Sequence[CaseFiles], tested: set[str], rule: SplitRule, rng: np.random.Generator
+    cases: Sequence[Divisible], tested: set[str], rule: SplitRule, rng: np.random.Generator
 ) -> dict[str, str]:
     rest = [case for case in cases if case.name not in tested]
     parts = divide(rest, {"train": 1 - rule.validation, "val": rule.validation}, rng)

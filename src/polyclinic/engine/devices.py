@@ -9,6 +9,7 @@ import torch
 
 from polyclinic.config.mistakes import Mistake
 from polyclinic.config.printing import literal
+from polyclinic.engine import capacity
 from polyclinic.runs import RunError
 
 
@@ -36,7 +37,7 @@ def threads_of(
     """
     first = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     wanted = int(first) if first.isdecimal() else 0
-    return told or wanted or max(1, (cores or os.cpu_count() or 1) // workers)
+    return told or wanted or max(1, (cores or capacity.cores()) // workers)
 
 
 def _present() -> Iterator[str]:

@@ -37,33 +37,38 @@ from polyclinic.runs import RoundLine, RunError, RunFolder, SiteInfo
 
 Outcome = TypeVar("Outcome")
 POOLED = "pooled"
+KEPT = 4  # folds or kinds of labels whose cases stay in memory
 SCORES_ONLY = EvaluationSettings(pictures=False)
 
 
 class LocalEngine:
-    """Runs a study with all its sites on this machine."""
+    """Runs a study with all its sites on this machine, which does so many runs at once."""
 
-    def __init__(self, splits_folder: Path | None) -> None:
+    def __init__(self, splits_folder: Path | None, jobs: int = 1) -> None:
         self.splits_folder = splits_folder
-        self.data: dict[str | None, list[SiteData]] = {}  # by what all sites train on
+        self.jobs = jobs
+        self.data: dict[str, list[SiteData]] = {}  # the latest few, by all that they depend on
 
     def prepare(self, runs: Sequence[Run]) -> None:
-        """Read the cases of all sites."""
+        """Read the cases of all sites, and tell every method that cannot work with them."""
         for run in runs:
             if run.study.engine.name != "local":
                 raise RunError("the engine of this study is flower: polyclinic server runs it")
             device_of(run.study.engine.device)
-        for run in runs:
-            labels = run.choice.labels
-            if labels not in self.data:
-                self.data[labels] = load_data(run.study, labels, splits_folder=self.splits_folder)
-        refuse_unsuitable(
-            {run.choice.title: assign(run, self.data[run.choice.labels]) for run in runs}
-        )
+        refuse_unsuitable({run.choice.title: assign(run, self._data(run)) for run in runs})
 
     def open(self, run: Run) -> AbstractContextManager[LocalSites]:
         """The sites of one run."""
-        return local_sites(run, self.data[run.choice.labels])
+        return local_sites(run, self._data(run), jobs=self.jobs)
+
+    def _data(self, run: Run) -> list[SiteData]:
+        study, labels = run.study, run.choice.labels
+        key = repr((study.task.built, study.data, study.site, labels))
+        if key not in self.data:
+            if len(self.data) == KEPT:
+                self.data.pop(next(iter(self.data)))
+            self.data[key] = load_data(study, labels, splits_folder=self.splits_folder)
+        return self.data[key]
 
 
 def load_data(study: Study, labels: str | None, *, splits_folder: Path | None) -> list[SiteData]:
@@ -83,10 +88,10 @@ def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
 
 
 @contextmanager
-def local_sites(run: Run, data: Sequence[SiteData]) -> Iterator[LocalSites]:
-    """The sites of one run with these cases, in this process or in a few workers."""
+def local_sites(run: Run, data: Sequence[SiteData], *, jobs: int = 1) -> Iterator[LocalSites]:
+    """The sites of one run of so many at once, in this process or in a few workers."""
     settings = run.study.engine
-    threads = threads_of(settings.threads, settings.workers)
+    threads = threads_of(settings.threads, settings.workers * jobs)
     prepare_process(threads)
     runner = SiteRunner(assign(run, data), device_of(settings.device))
     how = {"workers": settings.workers, "threads": threads}

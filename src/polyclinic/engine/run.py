@@ -35,12 +35,23 @@ from polyclinic.seeds import derive
 
 @dataclass(frozen=True)
 class Run:
-    """One method with one seed, its folder, and the study narrowed down to it."""
+    """One method with one seed and fold, its folder, and the study narrowed down to it."""
 
     choice: MethodChoice
     seed: int
     folder: RunFolder
     study: Study
+
+    @property
+    def fold(self) -> int | None:
+        """The fold of the data; None without folds."""
+        return self.study.data.fold
+
+    @property
+    def name(self) -> str:
+        """What people call the run."""
+        fold = "" if self.fold is None else f" fold {self.fold}"
+        return f"{self.choice.title} seed {self.seed}{fold}"
 
 
 @dataclass(frozen=True)
@@ -143,16 +154,18 @@ class Assignment:
 
 
 def runs_of(study: Study, root: Path) -> list[Run]:
-    """All runs of a study: every method with the first seed, then with the second, and so on."""
-    return [
-        Run(
-            choice,
-            seed,
-            RunFolder(run_path(root, study.name, choice.title, seed)),
-            study.model_copy(update={"method": (choice,), "seeds": (seed,)}),
-        )
-        for seed, choice in product(study.seeds, study.method)
-    ]
+    """All runs of a study: all of the first seed, then all of the second, and so on.
+
+    A method that a swept setting does not concern is run once for all its values.
+    """
+    found: dict[Path, Run] = {}
+    for seed, each in product(study.seeds, study.swept or (study,)):
+        for fold, choice in product(each.data.each_fold, each.method):
+            path = run_path(root, study.name, choice.title, seed, fold)
+            data = each.data.model_copy(update={"fold": fold})
+            only = {"method": (choice,), "seeds": (seed,), "data": data}
+            found.setdefault(path, Run(choice, seed, RunFolder(path), each.model_copy(update=only)))
+    return list(found.values())
 
 
 def assignment_of(run: Run, sites: Sequence[SiteInfo]) -> Assignment:

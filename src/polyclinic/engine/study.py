@@ -1,4 +1,4 @@
-"""Running a study: every method with every seed, each in a run folder of its own."""
+"""Running a study: every method with every seed and fold, each in a run folder of its own."""
 
 import platform
 import shutil
@@ -16,6 +16,7 @@ from polyclinic.config import FederationSettings, Study, changes, to_toml, weigh
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.loop import Event, Loop, Notice
 from polyclinic.engine.models import END, keep_model
+from polyclinic.engine.renaming import find_renamed
 from polyclinic.engine.run import Assignment, Run, federation_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.sites import Sites
@@ -50,20 +51,34 @@ def run_study(
     watch: Watch,
 ) -> list[Run]:
     """Do all runs of a study that are not finished, telling `watch` every event."""
-    refuse_unsuitable_rule(study)
-    runs = runs_of(study, root)
-    if not fresh:
-        refuse_mistaken_runs(runs, resume=resume)
+    runs = checked_runs(study, root, resume=resume, fresh=fresh)
     engine.prepare([run for run in runs if fresh or not run.folder.finished])
     for run in runs:
-        with run.folder.lock():
-            if fresh:
-                run.folder.clear()
-            if not run.folder.finished:
-                with engine.open(run) as sites:
-                    for event in carry_out(run, sites):
-                        watch(run, event)
+        for event in do_run(run, engine, fresh=fresh):
+            watch(run, event)
     return runs
+
+
+def checked_runs(study: Study, root: Path, *, resume: bool, fresh: bool) -> list[Run]:
+    """All runs of a study, once it is clear that none of their folders holds another one."""
+    for each in study.swept or (study,):
+        refuse_unsuitable_rule(each)
+    runs = runs_of(study, root)
+    if resume:
+        find_renamed(runs)
+    if not fresh:
+        refuse_mistaken_runs(runs, resume=resume)
+    return runs
+
+
+def do_run(run: Run, engine: Engine, *, fresh: bool) -> Generator[Event, None, None]:
+    """One run from where it stands, or from its beginning (`fresh`), event by event."""
+    with run.folder.lock():
+        if fresh:
+            run.folder.clear()
+        if not run.folder.finished:
+            with engine.open(run) as sites:
+                yield from carry_out(run, sites)
 
 
 def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
@@ -117,6 +132,8 @@ def about(run: Run, runner: SiteRunner, threads: int, own: SiteInfo | None = Non
     return About(
         method=run.choice.title,
         seed=run.seed,
+        fold=run.fold,
+        swept=dict(run.choice.swept),
         task=AboutTask(name=task.name, classes=task.classes, regions=dict(task.regions)),
         sites=tuple(own if own and site.name == own.name else site for site in sites),
         metrics={

@@ -19,9 +19,10 @@ def slug(title: str) -> str:
     return name
 
 
-def run_path(root: str | Path, study: str, title: str, seed: int) -> Path:
-    """The folder of one run: root / study / method title / seed."""
-    return Path(root) / slug(study) / slug(title) / f"seed-{seed}"
+def run_path(root: str | Path, study: str, title: str, seed: int, fold: int | None = None) -> Path:
+    """The folder of one run: root / study / method title / seed, with its fold if there is one."""
+    last = f"seed-{seed}" if fold is None else f"seed-{seed}-fold-{fold}"
+    return Path(root) / slug(study) / slug(title) / last
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
@@ -53,10 +54,10 @@ def _runs_in(path: Path) -> list[Path]:
     return sorted((run for run in below if RunFolder(run).exists), key=_age)
 
 
-def _age(run: Path) -> tuple[str, str, int, str]:
+def _age(run: Path) -> tuple[str, str, list[int], str]:
     try:
         started = RunFolder(run).about().started
     except RunError:
         started = "~"  # after every year
-    seed = run.name.removeprefix("seed-")
-    return started, run.parent.name, int(seed) if seed.isdigit() else 0, run.name
+    numbers = [int(part) for part in run.name.split("-") if part.isdigit()]
+    return started, run.parent.name, numbers, run.name

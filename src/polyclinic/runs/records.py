@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
@@ -60,12 +60,15 @@ class AboutMetric(_Record):
 class About(_Record):
     """What was run, where and with which versions; `started` is a time in ISO 8601.
 
+    `fold` is None without folds, and `swept` is what a sweep has set for the run, by key.
     `pretrained` tells what the network took from a file of weights, where there was one, and
     `weighting` what sites counted by in the average, where there was one.
     """
 
     method: str
     seed: int
+    fold: int | None = None
+    swept: dict[str, Any] = {}
     task: AboutTask
     sites: tuple[SiteInfo, ...]
     metrics: dict[str, AboutMetric] = {}

@@ -245,6 +245,15 @@ def _ledger_lines(link):
     return [line for answer in link.responding.values() for line in answer.__self__.ledger.lines()]
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [("sweep.training.batch=[2, 4]", "nothing is swept"), ("data.folds=2", "set data.fold")],
+)
+def test_runs_that_differ_in_more_than_method_and_seed_are_refused(hospitals, link, setting, told):
+    with pytest.raises(RunError, match=told):
+        hospitals.run_with(link, hospitals.study("fedavg", setting))
+
+
 def test_a_site_that_never_comes_is_named(hospitals, link):
     del link.responding[103]
     study = hospitals.study("fedavg", *FAST, BRIEFLY)

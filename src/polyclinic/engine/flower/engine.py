@@ -60,6 +60,7 @@ class FlowerEngine:
     def prepare(self, runs: Sequence[Run]) -> None:
         """Let every site agree to every method."""
         prepare_process(self.threads)
+        refuse_grid(self.study)
         for run in runs:
             refuse_impossible(run.study)
         if not runs:
@@ -105,6 +106,14 @@ def site_names(study: Study) -> list[str]:
     if study.data.folder is None:
         return [site.name for site in federation(study.task.built.name, study.data.federation)]
     raise RunError("across hospitals a study lists its sites: one [[site]] with a name for each")
+
+
+def refuse_grid(study: Study) -> None:
+    """Raise an error where runs would differ in more than method and seed: sites know no more."""
+    if study.sweep:
+        raise RunError("across hospitals nothing is swept: make a study for each value")
+    if len(study.data.each_fold) > 1:
+        raise RunError("across hospitals a study has one fold: set data.fold")
 
 
 def refuse_impossible(study: Study) -> None:

@@ -1,0 +1,128 @@
+"""What is left of a study, and how long it will take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+
+from polyclinic.config import Study
+from polyclinic.engine.grid import jobs_of
+from polyclinic.engine.local import LocalEngine
+from polyclinic.engine.run import Run, runs_of
+from polyclinic.engine.study import do_run
+from polyclinic.runs import RoundLine, RunFolder, SiteInfo
+
+STEPS = 2  # of training that are timed at a site
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run, how many of its rounds are done, and the seconds that the others will take."""
+
+    run: Run
+    done: int
+    seconds: float
+
+    @property
+    def state(self) -> str:
+        """How far it is, in a few words."""
+        if self.run.folder.finished and not self.seconds:
+            return "done"
+        rounds = self.run.study.federation.rounds
+        return f"{min(self.done, rounds)} of {rounds} rounds done" if self.done else "to do"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a study, how many are done at once, and what the estimate was made by."""
+
+    runs: tuple[Planned, ...]
+    jobs: int
+    measured: str
+
+    @property
+    def left(self) -> list[Planned]:
+        """What is not done."""
+        return [each for each in self.runs if each.state != "done"]
+
+    @property
+    def seconds(self) -> float:
+        """How long all that is left takes, so many at once."""
+        alone = [each.seconds for each in self.left]
+        return max(sum(alone) / self.jobs, max(alone, default=0.0))
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """Seconds of a method for an image that it trains with, at these sites."""
+
+    seconds: float
+    sites: Sequence[SiteInfo]
+
+    def of_round(self, study: Study) -> float:
+        training = study.training
+        if training.iterations:
+            images = sum(min(training.batch, site.train) for site in self.sites)
+            images *= training.iterations
+        else:
+            images = sum(site.train for site in self.sites) * (training.epochs or 1)
+        return self.seconds * images * study.federation.participation
+
+
+def plan_of(study: Study, root: Path, splits_folder: Path, *, fresh: bool) -> Plan:
+    """The plan of a study, timed by its finished runs, else by a few steps of each method."""
+    runs = runs_of(study, root)
+    jobs = jobs_of(study, len(runs))
+    finished = [run for run in runs if run.folder.finished]
+    if finished:
+        measured = f"as long as those that are done took ({len(finished)})"
+        paces = [(run.choice.name, _taken(run)) for run in finished]
+    else:
+        measured = f"by {STEPS} training steps of each method on this machine; scoring comes on top"
+        engine = LocalEngine(splits_folder, jobs=jobs)
+        each = {run.choice.name: run for run in reversed(runs)}
+        paces = [(name, _tried(run, engine)) for name, run in each.items()]
+    planned = []
+    for run in runs:
+        own = [pace for name, pace in paces if name == run.choice.name]
+        known = own or [pace for _, pace in paces]
+        seconds = fmean(pace.of_round(run.study) for pace in known)
+        planned.append(_planned(run, seconds, fresh=fresh))
+    return Plan(tuple(planned), jobs, measured)
+
+
+def _planned(run: Run, seconds: float, *, fresh: bool) -> Planned:
+    rounds = run.study.federation.rounds
+    if fresh:
+        return Planned(run, 0, rounds * seconds)
+    if run.folder.finished:
+        return Planned(run, rounds, 0.0)
+    done = max((line.round for line in run.folder.rounds()), default=0)
+    return Planned(run, done, max(1, rounds - done) * seconds)  # something is left to do
+
+
+def _taken(run: Run) -> _Pace:
+    """The pace of a finished run."""
+    end, images = run.folder.end(), sum(line.images for line in run.folder.rounds())
+    assert end is not None, "the run is finished"
+    return _Pace(end.seconds / max(1, images), run.folder.about().sites)
+
+
+def _tried(run: Run, engine: LocalEngine) -> _Pace:
+    """The pace of the first steps of a run at two sites, of which nothing is kept.
+
+    The faster one counts: the first site pays for what is compiled and allocated once.
+    """
+    short = run.study.training.model_copy(update={"iterations": STEPS, "epochs": None})
+    study = run.study.model_copy(update={"training": short})
+    with TemporaryDirectory() as folder:
+        trial = Run(run.choice, run.seed, RunFolder(Path(folder) / "run"), study)
+        with closing(do_run(trial, engine, fresh=False)) as events:
+            lines = (each for each in events if isinstance(each, RoundLine) and each.images)
+            paces = [line.seconds / line.images for line in islice(lines, 2)]
+        return _Pace(min(paces, default=0.0), trial.folder.about().sites)
