@@ -117,13 +117,17 @@ def panels(
 
 def to_data_uri(figure: "Figure") -> str:
     """The figure as an SVG with real text, ready for the source of an image."""
+    return data_uri("image/svg+xml", to_svg(figure))
+
+
+def to_svg(figure: "Figure") -> bytes:
+    """The figure as an SVG file with real text."""
     target = io.BytesIO()
     with warnings.catch_warnings():
         # The reader's browser has the glyphs that the font used for measuring may lack.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(target, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
-    drawing = target.getvalue().replace(b"'DejaVu Sans'", _PAGE_FONTS.encode())
-    return data_uri("image/svg+xml", drawing)
+    return target.getvalue().replace(b"'DejaVu Sans'", _PAGE_FONTS.encode())
 
 
 def quiet_title(axes: "Axes", text: str) -> None:
