@@ -22,11 +22,12 @@ from bench.ray_side import simulated
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import Study, load_study
 from polyclinic.config.node_file import load_node_file
-from polyclinic.engine.flower.engine import travelling
+from polyclinic.engine.flower.engine import requests_of
 from polyclinic.engine.flower.processes import free_port, socket_path
 from polyclinic.engine.flower.protocol import GreetingRequest, requesting
 from polyclinic.engine.flower.site_app import ask_worker
 from polyclinic.engine.flower.wire import Payload
+from polyclinic.engine.run import runs_of
 from polyclinic.runs import RunFolder, find_runs
 
 POLYCLINIC = str(Path(sys.executable).with_name("polyclinic"))
@@ -83,7 +84,8 @@ def message(folder: Path) -> Ratio:
     study, files = prepared(folder, 1, free_port())
     site = load_node_file(files[0])
     payload = folder / "payload"
-    request = GreetingRequest(study=travelling(study), run="")
+    (run,) = runs_of(study, folder)
+    request = GreetingRequest(**next(iter(requests_of(study, run).values())))
     payload.write_bytes(Payload(requesting(request)).to_bytes())
     worker = [sys.executable, "-m", "polyclinic.engine.flower.worker", str(files[0])]
     with process(worker, folder / "worker.log"):
@@ -155,7 +157,8 @@ def prepared(folder: Path, sites: int, port: int) -> tuple[Study, list[Path]]:
         files.append(folder / f"{name}.toml")
         files[-1].write_text(
             f'name = "{name}"\ndata = "data/{name}"\nthreads = 1\nstate = "state/{name}"\n'
-            f'[server]\naddress = "127.0.0.1:{port}"\ninsecure = true\n[allow]\ncases = 1\n'
+            f'[server]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+            '[allow]\ncases = 1\nstudies = ["*"]\n'
         )
     listed = "".join(f'[[site]]\nname = "{name}"\n' for name in names)
     (folder / "coordinator.toml").write_text(f"port = {port}\ninsecure = true\n")

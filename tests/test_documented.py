@@ -32,7 +32,8 @@ TINY = [
     'evaluation.metrics=["dice"]',
     "engine.threads=1",
 ]
-ONLY_PARSED = {"server", "site", "deploy check", "ledger verify", "unseen", "serve"}
+ONLY_PARSED = {"server", "site", "approve", "deploy check", "ledger verify", "ledger show"}
+ONLY_PARSED |= {"unseen", "serve"}
 """Commands that need other machines or what only a long run leaves, or that never end."""
 
 

@@ -2,9 +2,11 @@ import os
 import subprocess
 import sys
 
+import pytest
 from typer.testing import CliRunner
 
 from polyclinic.cli import app
+from polyclinic.engine.flower.approval import Approvals, Unapproved
 from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.engine.flower.wire import Payload
 from tests.engine.flower.hospitals import Hospitals
@@ -60,3 +62,29 @@ def test_a_site_that_is_ended_says_so_and_leaves_nothing_behind(tmp_path):
         rest = site.stderr.read()
     assert site.returncode == 130
     assert "has left; its state is kept" in rest
+
+
+def test_a_study_is_shown_in_words_and_approved_and_the_approval_taken_back(tmp_path):
+    hospitals = Hospitals(tmp_path, sites=1)
+    site = hospitals.site_file(hospitals.names[0], studies="[]")
+    file = tmp_path / f"{site.name}.toml"
+    assert "no study has asked yet" in polyclinic("approve", file).output
+    approvals = Approvals(site.state, ())
+    for study in ("ab12", "cd34"):
+        with pytest.raises(Unapproved):
+            approvals.check(study, lambda study=study: f"what {study} means\n")
+    done = polyclinic("approve", file)
+    assert done.exit_code == 3
+    assert "what ab12 means" in done.output
+    assert "cd34: waits" in done.output
+    assert "ab12: approved by " in polyclinic("approve", file, "ab").output
+    approvals.check("ab12", lambda: "")
+    done = polyclinic("approve", file)
+    assert "what ab12 means" not in done.output
+    assert "beginning of 0 studies" in str(polyclinic("approve", file, "x").exception)
+    assert "ab12: waits" in polyclinic("approve", file, "ab", "--withdraw").output
+    with pytest.raises(Unapproved):
+        approvals.check("ab12", lambda: "")
+    polyclinic("approve", file, "ab")
+    assert polyclinic("approve", file, "cd").exit_code == 0
+    assert polyclinic("approve", file).exit_code == 0

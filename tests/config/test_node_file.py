@@ -54,11 +54,13 @@ def test_the_defaults_are_those_of_the_documentation(write):
     assert (site.labels, site.device, site.threads, site.privacy) == (None, "auto", 0, None)
     assert site.server.host == "fl.example.org"
     assert site.allow.model_dump() == {
+        "studies": (),
         "iterations": 1000,
         "epochs": 20,
         "parts": ("*",),
         "extras": ("*",),
         "disclose": False,
+        "recipients": (),
         "methods": ("*",),
         "packages": (),
         "weights": (),
@@ -66,7 +68,10 @@ def test_the_defaults_are_those_of_the_documentation(write):
         "batch": 4,
         "learning_rate": 0.1,
         "resolution": 1024,
-        "scores": "cases",
+        "augmentation": True,
+        "network_millions": 50,
+        "validations": 200,
+        "scores": "mean",
         "cases": 5,
         "repeats": 10,
         "message_megabytes": 500,

@@ -1,4 +1,4 @@
-"""Commands of a federation of real hospitals: polyclinic server | site | ledger verify."""
+"""Commands of a federation of real hospitals: polyclinic server | site | approve | ledger."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from polyclinic.cli.code import tables
+
+if TYPE_CHECKING:
+    from polyclinic.engine.flower.ledger import Ledger
 
 ledger_app = typer.Typer(
     help="Look after the list of everything that left a site.", no_args_is_help=True
@@ -78,26 +81,98 @@ def site(
     sys.exit(130)
 
 
+def approve(
+    file: Annotated[Path, typer.Argument(help="The node.toml of this hospital.")],
+    study: Annotated[
+        str, typer.Argument(help="The beginning of the study's hash; without it, all are shown.")
+    ] = "",
+    withdraw: Annotated[bool, typer.Option(help="Take the approval back.")] = False,
+) -> None:
+    """Show the studies that ask for this site in words, and approve one of them.
+
+    Without a hash the exit code is 3 while a study waits.
+    """
+    from polyclinic.config.node_file import load_node_file
+    from polyclinic.engine.flower.approval import Approvals
+
+    settings = load_node_file(file, tables().kind)
+    approvals = Approvals(settings.state, settings.allow.studies)
+    if study:
+        found = approvals.named(study)
+        (approvals.withdraw if withdraw else approvals.approve)(found)
+        typer.echo(f"{found[:12]}: {approvals.seen()[found]}")
+        return
+    for found, standing in approvals.seen().items():
+        if standing == "waits":
+            typer.echo(approvals.description(found).read_text())
+        typer.echo(f"{found[:12]}: {standing}")
+    if not approvals.seen():
+        typer.echo("no study has asked yet")
+    sys.exit(3 if approvals.waiting() else 0)
+
+
+@ledger_app.command()
+def show(
+    path: Annotated[Path, typer.Argument(help="A ledger, a state folder or a node.toml.")],
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Tell in plain words what left this site, how often, how much, and to whom."""
+    import json
+
+    from polyclinic.engine.flower.ledger_words import as_data, in_words
+
+    ledger = _ledger(path)
+    ledger.refuse_broken()
+    if as_json:
+        typer.echo(json.dumps(as_data(ledger), indent=2, ensure_ascii=False))
+        return
+    for line in in_words(ledger):
+        typer.echo(line)
+
+
 @ledger_app.command()
 def verify(
     path: Annotated[Path, typer.Argument(help="A ledger, a state folder or a node.toml.")],
+    against: Annotated[
+        Path | None, typer.Option(help="The ledgers.json that the coordinator keeps.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="The site, where PATH is no node.toml.")] = "",
 ) -> None:
-    """Check that nobody changed, removed or inserted a line, and sum up what left."""
-    from polyclinic.config.node_file import load_node_file
-    from polyclinic.engine.flower.ledger import Ledger, summary
+    """Check that nobody changed, removed or inserted a line, and sum up what left.
 
-    if path.suffix == ".toml":
-        path = load_node_file(path).state
-    ledger = Ledger(path / "ledger.jsonl" if path.is_dir() else path)
-    if not ledger.path.exists():
-        raise ValueError(f"there is no ledger at {ledger.path}")
+    Lines cut off the end, or a ledger written anew, show by what the coordinator countersigned.
+    """
+    from polyclinic.config.node_file import load_node_file
+    from polyclinic.engine.flower.ledger import summary
+    from polyclinic.engine.flower.witness import Countersignatures, differences, noted_in
+
+    ledger = _ledger(path)
     mistakes = ledger.mistakes()
+    if not mistakes:
+        kept = Countersignatures(ledger.path.parent, name, None)
+        mistakes = kept.mistakes(ledger)
+    if not mistakes and against is not None:
+        site = name or (load_node_file(path).name if path.suffix == ".toml" else "")
+        mistakes = differences(noted_in(against, site), ledger)
     for mistake in mistakes:
         typer.echo(f"error: {mistake}", err=True)
     if mistakes:
         sys.exit(1)
     for line in summary(ledger):
         typer.echo(line)
+
+
+def _ledger(path: Path) -> Ledger:
+    """The ledger of a site, by its file, its state folder or its node.toml."""
+    from polyclinic.config.node_file import load_node_file
+    from polyclinic.engine.flower.ledger import Ledger
+
+    if path.suffix == ".toml":
+        path = load_node_file(path).state
+    ledger = Ledger(path / "ledger.jsonl" if path.is_dir() else path)
+    if not ledger.path.exists():
+        raise ValueError(f"there is no ledger at {ledger.path}")
+    return ledger
 
 
 def _say(text: str) -> None:

@@ -81,6 +81,8 @@ class Permissions(Section):
     Of what installed packages offer to studies, only that of these `packages` may be used.
     """
 
+    studies: tuple[str, ...] = ()
+    """Hashes of studies approved in advance; "*" is any within these bounds, default none."""
     iterations: AtLeastOne = 1000
     """The largest `iterations` that a study may ask for."""
     epochs: AtLeastOne = 20
@@ -91,6 +93,8 @@ class Permissions(Section):
     """Extras that may leave."""
     disclose: bool = False
     """Whether private weights may go to the other sites, as calibration and `cross_site` need."""
+    recipients: tuple[str, ...] = ()
+    """Keys of the sites to which that may be encrypted; by default whichever the server names."""
     methods: Names = ("*",)
     """Methods that the site takes part in."""
     packages: Annotated[tuple[str, ...], AfterValidator(_in_one_spelling)] = ()
@@ -105,12 +109,18 @@ class Permissions(Section):
     """The largest `training.learning_rate`."""
     resolution: AtLeastOne = 1024
     """The largest side, in pixels, to which images may be brought."""
-    scores: Literal["cases", "mean"] = "cases"
-    """`mean` lets only the mean of each region and metric leave, rounded, in place of each case."""
+    augmentation: bool = True
+    """Whether training must vary its images (`training.augmentation`)."""
+    network_millions: Positive = 50.0
+    """The most weights of the network, in millions."""
+    validations: AtLeastOne = 200
+    """How often a run may validate, and with it ask how well a model fits the masks."""
+    scores: Literal["cases", "mean"] = "mean"
+    """`mean`: of scores only means and spreads leave; `cases`: those of each case; all rounded."""
     cases: AtLeastOne = 5
     """The fewest training cases with which the site takes part."""
     repeats: AtLeastOne = 10
-    """With how many different messages a stage, or the scores, of one round may be asked for."""
+    """How often in a run a stage or scores may be asked for again with another message."""
     message_megabytes: Positive = 500.0
     """The largest message that may come or go, in megabytes of 10⁶ bytes."""
 
@@ -124,6 +134,8 @@ class PrivacySettings(Section):
     """Standard deviation of the noise, as a multiple of `clip`."""
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     """The δ for which the ledger states ε."""
+    statistics: bool = False
+    """Whether running statistics of norm layers may leave, clipped and blurred like weights."""
 
 
 class NodeFile(Section):

@@ -101,6 +101,23 @@ def partial_sentence(comparison: Comparison) -> str:
     )
 
 
+def means_sentence(comparison: Comparison) -> str:
+    """Which sites gave only means over their cases, and what of it; else nothing."""
+    only = {
+        site
+        for run in comparison.runs
+        for (_, _, site), cases in run.tested.items()
+        if list(cases) == ["test mean"]
+    }
+    if not only:
+        return ""
+    return (
+        f"{enumeration(sorted(only))} gave only means over test cases, so each counts as one case "
+        "there: ± says nothing, and intervals and p of the ranking are those of means. Spreads "
+        "over the cases, as these sites told them, are among the diagnostics."
+    )
+
+
 def empty_masks(runs: Iterable[Run]) -> tuple[int, int] | None:
     """How many scores were decided by one mask being empty, of how many; None if unknowable.
 

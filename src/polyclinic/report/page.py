@@ -23,6 +23,7 @@ from polyclinic.report.figures.style import Style, style
 from polyclinic.report.overview import (
     choice_sentence,
     facts,
+    means_sentence,
     method_lines,
     partial_sentence,
     same_settings,
@@ -110,6 +111,7 @@ def _context(comparison: Comparison, tables: list[Table]) -> dict[str, Any]:
         "method_lines": method_lines(comparison),
         "choice": choice_sentence(comparison),
         "partial": partial_sentence(comparison),
+        "means": means_sentence(comparison),
         "validation": validation_figure(comparison),
         "losses": loss_figure(comparison),
         "site_curves": site_figure(comparison),

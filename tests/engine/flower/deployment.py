@@ -47,6 +47,7 @@ class Federation:
             self.allow(name, {"threads = 0": "threads = 1", "cases = 5": "cases = 1"})
             self.allow(name, {'methods = ["fedavg"]': 'methods = ["*"]'})
             self.allow(name, {"disclose = false": "disclose = true"})
+            self.allow(name, {"studies = []": 'studies = ["*"]'})
         self.running: dict[str, subprocess.Popen] = {}
 
     def allow(self, name: str, changes: dict[str, str]) -> None:

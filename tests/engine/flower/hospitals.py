@@ -13,7 +13,7 @@ from polyclinic.config.node_file import NodeFile, load_node_file
 from polyclinic.data.load import load_federation
 from polyclinic.data.synthetic import federation
 from polyclinic.engine.flower.coordinator import across_hospitals
-from polyclinic.engine.flower.engine import FlowerEngine, travelling
+from polyclinic.engine.flower.engine import FlowerEngine, requests_of
 from polyclinic.engine.flower.protocol import GreetingRequest, requesting
 from polyclinic.engine.flower.site_service import SiteService
 from polyclinic.engine.flower.wire import Payload
@@ -38,10 +38,16 @@ EVERY_TERM = {  # those that are off by default
 SETTINGS = (NEEDS, LARGER, EVERY_TERM)
 
 
-def greeting(study: Study) -> bytes:
-    """A payload that greets a site on behalf of a study."""
-    request = GreetingRequest(study=travelling(study), run="")
-    return Payload(requesting(request)).to_bytes()
+def greeting(study: Study, site: str = "", /, **changes) -> bytes:
+    """A payload that greets a site, by default the first, on behalf of a study."""
+    return Payload(requesting(GreetingRequest(**run_of(study, site, **changes)))).to_bytes()
+
+
+def run_of(study: Study, site: str = "", /, **changes) -> dict:
+    """What every request to a site, by default the first, says of the study's first run."""
+    (run, *_) = runs_of(study, Path())
+    requests = requests_of(study, run)
+    return requests[site or next(iter(requests))] | changes
 
 
 def leave_training_cases(folder: Path, cases: int) -> None:
@@ -106,12 +112,15 @@ class Hospitals:
         labels = (f"site.{name}.labels={kind}" for name, kind in kinds)
         return load_study(file, [*small, *needed, *labels, *overrides], self.tables)
 
-    def site_file(self, name: str, extra: str = "", state: str = "state") -> NodeFile:
+    def site_file(
+        self, name: str, extra: str = "", state: str = "state", studies: str = '["*"]'
+    ) -> NodeFile:
         file = self.folder / f"{name}.toml"
+        scores = "" if "scores = " in extra else 'scores = "cases"\n'
         file.write_text(
             f'name = "{name}"\ndata = "data/{name}"\ndevice = "cpu"\nthreads = 1\n'
             f'state = "{state}/{name}"\n[server]\naddress = "127.0.0.1:1"\ninsecure = true\n'
-            f"[allow]\ncases = 1\ndisclose = true\n{extra}"
+            f"[allow]\ncases = 1\ndisclose = true\nstudies = {studies}\n{scores}{extra}"
         )
         return load_node_file(file)
 
@@ -133,14 +142,29 @@ class Hospitals:
         self.host(study, link, watch=lambda run, event: events.append(event), **changes)
         return events
 
-    def host(self, study: Study, link: InProcessLink, *, insecure: bool = False, **changes) -> None:
+    def host(
+        self,
+        study: Study,
+        link: InProcessLink,
+        *,
+        insecure: bool = False,
+        tell=print,
+        root: str = "runs",
+        **changes,
+    ) -> None:
         study = across_hospitals(study)
-        engine = FlowerEngine(study, link, insecure=insecure, threads=1)
-        run_study(study, self.folder / "runs", engine, **changes)
+        engine = FlowerEngine(study, link, insecure=insecure, threads=1, tell=tell)
+        run_study(study, self.folder / root, engine, **changes)
 
     def run_folder(self, study: Study, root: str = "runs") -> Path:
         return run_path(self.folder / root, study.name, study.method[0].title, study.seeds[0])
 
     def site_model(self, study: Study, name: str, state: str = "state") -> dict:
+        """A site's own model, with the names that others have for us in place of what it heard."""
         folder = self.run_folder(study, f"{state}/{name}/runs")
-        return load_tensors(folder / "weights" / f"{name}.safetensors")[0]
+        heard = dict(zip(run_of(study, name)["sites"], self.names, strict=True))
+        tensors = load_tensors(folder / "weights" / f"{name}.safetensors")[0]
+        return {
+            "/".join(heard.get(part, part) for part in key.split("/")): tensor
+            for key, tensor in tensors.items()
+        }

@@ -2,20 +2,27 @@
 
 import math
 from hashlib import sha256
+from statistics import pstdev
 
 import pytest
 import torch
 
-from polyclinic.engine.flower.engine import travelling
+from polyclinic.data.batches import normalised
+from polyclinic.data.load import load_federation
 from polyclinic.engine.flower.ledger import summary
-from polyclinic.engine.flower.protocol import ScoreRequest, StageRequest, requesting
+from polyclinic.engine.flower.protocol import (
+    GreetingRequest,
+    ScoreRequest,
+    StageRequest,
+    requesting,
+)
 from polyclinic.engine.flower.scrubbing import refusal
 from polyclinic.engine.flower.wire import Payload, header_of, pack
 from polyclinic.engine.process import prepare_process
 from polyclinic.federation.message import Message
 from polyclinic.federation.weights import Weights
-from polyclinic.runs import RunFolder, SiteInfo
-from tests.engine.flower.hospitals import Hospitals, greeting
+from polyclinic.runs import RunFolder
+from tests.engine.flower.hospitals import SIDE, Hospitals, greeting, run_of
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +39,11 @@ class Coordinator:
     """Sends one site whatever it likes; all of it is well-formed."""
 
     def __init__(self, service, study) -> None:
-        self.service, self.text = service, travelling(study)
-        about = header_of(service.respond(greeting(study)))["response"]["about"]
-        self.sites = ((about["name"], 0, about["kind"], about["train"]),)
-        infos = tuple(SiteInfo(*each) for each in self.sites)
-        self.first = service.runs.open(self.text, infos).runner.first_weights()
+        self.service, self.run = service, run_of(study)
+        self.about = header_of(service.respond(greeting(study)))["response"]["about"]
+        request = GreetingRequest(**self.run)
+        opened = service.runs.open(request, self.about["kind"], self.about["train"])
+        self.first = opened.runner.first_weights()
 
     def stage(self, stage="fit", number=1, reads=-1, writes=1, weights=None, **changes):
         request = StageRequest(
@@ -57,9 +64,10 @@ class Coordinator:
     def _common(self, number, reads):
         keep = tuple(range(50))
         return {
-            "study": self.text,
+            **self.run,
             "run": "token",
-            "sites": self.sites,
+            "labels": self.about["kind"],
+            "train": self.about["train"],
             "number": number,
             "reads": reads,
             "keep": keep,
@@ -79,7 +87,7 @@ def changed(weights, name_has, value):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 3e38])
 def test_no_value_in_a_message_turns_clipping_off(hospitals, value):
-    (service,) = hospitals.services("[privacy]\nclip = 0.001\nnoise = 1.0\n")
+    (service,) = hospitals.services("[privacy]\nclip = 0.001\nnoise = 1.0\nstatistics = true\n")
     attacker = Coordinator(service, hospitals.study())
     lines = len(service.ledger.lines())
     answer = attacker.stage(weights=changed(attacker.first, "running_mean", value))
@@ -89,7 +97,7 @@ def test_no_value_in_a_message_turns_clipping_off(hospitals, value):
 
 
 def test_an_honest_message_leaves_clipped_with_its_epsilon_and_without_its_loss(hospitals):
-    (service,) = hospitals.services("[privacy]\nclip = 0.001\nnoise = 1.0\n")
+    (service,) = hospitals.services("[privacy]\nclip = 0.001\nnoise = 1.0\nstatistics = true\n")
     answer = Coordinator(service, hospitals.study()).stage()
     assert answer.header["response"]["loss"] is None
     line = service.ledger.lines()[-1]
@@ -123,7 +131,7 @@ def test_a_study_altered_under_its_name_does_not_get_the_state(hospitals):
     attacker = Coordinator(service, private)
     assert attacker.stage().tensors
     other = hospitals.study("fedavg", "method.title=FedBN")
-    attacker.text = travelling(other.model_copy(update={"name": private.name}))
+    attacker.run = run_of(other.model_copy(update={"name": private.name}))
     norms = frozenset(name for name in attacker.first if "norm" not in name)
     answer = attacker.stage(number=2, reads=1, writes=2, weights=attacker.first.pick(norms))
     assert not answer.tensors
@@ -155,8 +163,8 @@ def test_masks_cannot_be_read_through_ever_more_score_requests(hospitals):
     attacker.stage()
     crafted = [changed(attacker.first, "head", float(value)) for value in range(12)]
     answers = [attacker.score(weights=weights).header for weights in crafted]
-    assert ["refused" in answer for answer in answers] == [False] * 10 + [True] * 2
-    assert "with 10 different messages already, and allow.repeats = 10" in answers[-1]["refused"]
+    assert ["refused" in answer for answer in answers] == [False] * 11 + [True]
+    assert "allow.repeats = 10" in answers[-1]["refused"]
     # A coordinator that was resumed asks for the same, and that tells it nothing new.
     assert "refused" not in attacker.score(weights=crafted[0]).header
 
@@ -164,9 +172,97 @@ def test_masks_cannot_be_read_through_ever_more_score_requests(hospitals):
 def test_a_stage_cannot_be_asked_for_ever_more_even_by_runs_with_other_tokens(hospitals):
     (service,) = hospitals.services()
     attacker = Coordinator(service, hospitals.study("fedavg", "training.iterations=1"))
-    crafted = [changed(attacker.first, "head", float(value)) for value in range(11)]
+    crafted = [changed(attacker.first, "head", float(value)) for value in range(12)]
     answers = [attacker.stage(run=str(n), weights=weights) for n, weights in enumerate(crafted)]
-    assert ["refused" in each.header for each in answers] == [False] * 10 + [True]
+    assert ["refused" in each.header for each in answers] == [False] * 11 + [True]
+
+
+NO_AUGMENTATION = ("training.augmentation.flips=false", "training.augmentation.rotation=0")
+ONE_IMAGE = ("training.batch=1", "training.iterations=1", "training.learning_rate=1e-6")
+MEAN = "encoder.levels.0.norm1.running_mean"
+
+
+def read_one_image(hospitals, policy):
+    """An attack by running statistics: what leaves is an image's own mean, to all its digits.
+
+    The first layer passes images on as they are, and a batch is one image. None where refused.
+    """
+    (service,) = hospitals.services(policy)
+    study = hospitals.study("fedavg", *ONE_IMAGE, *NO_AUGMENTATION)
+    if "refused" in header_of(service.respond(greeting(study))):
+        return None
+    attacker = Coordinator(service, study)
+    tensors = {name: tensor.clone() for name, tensor in attacker.first.items()}
+    tensors["encoder.levels.0.conv1.weight"].zero_()[0, :, 1, 1] = 1.0
+    tensors["encoder.levels.0.conv1.bias"].zero_()
+    tensors[MEAN].zero_()
+    reply = attacker.stage(weights=Weights.pack(tensors)).tensors
+    return float(reply[f"weights/{MEAN}"][0]) / 0.1  # the momentum of BatchNorm
+
+
+def test_what_an_attack_reads_of_one_image_does_not_leave_with_the_defaults(hospitals):
+    """Where a hospital gives up its bounds, the same attack gets through: it is no straw man."""
+    read = read_one_image(hospitals, "batch = 1\naugmentation = false\n")
+    (data,) = load_federation(
+        hospitals.study().task.built, hospitals.study().data, hospitals.study().site
+    )
+    images = range(len(data.train))
+    means = [float(normalised(data.train, torch.tensor([i]), "cpu").images.mean()) for i in images]
+    assert min(abs(read - mean) for mean in means) < 1e-6
+    assert len({round(mean, 5) for mean in means}) == len(means)  # one of them, and no other
+    for policy in ("", "augmentation = false\n", "batch = 1\n"):
+        assert read_one_image(hospitals, policy) is None
+
+
+def test_running_statistics_stay_where_noise_is_on_unless_the_hospital_says_otherwise(hospitals):
+    privacy = "[privacy]\nclip = 1.0\nnoise = 1.0\n"
+    (service,) = hospitals.services(privacy)
+    refused = header_of(service.respond(greeting(hospitals.study())))
+    assert refused["code"] == "policy"
+    assert "running statistics of norm layers are to leave" in refused["refused"]
+    private = hospitals.study("fedavg", "federation.statistics=private")
+    answer = Coordinator(service, private).stage()
+    assert answer.tensors
+    assert not any("running" in name for name in answer.tensors)
+    (agreed,) = hospitals.services(privacy + "statistics = true\n")
+    assert "refused" not in header_of(agreed.respond(greeting(hospitals.study())))
+
+
+def read_areas(hospitals, policy):
+    """An attack by scores: where all is predicted as foreground, Dice tells a mask's area.
+
+    The areas, one for each value that came back, and how many of 50 requests were answered.
+    """
+    (service,) = hospitals.services(policy)
+    attacker = Coordinator(service, hospitals.study())
+    attacker.stage()
+    found, answered = [], 0
+    for number in range(50):
+        tensors = {name: tensor.clone() for name, tensor in attacker.first.items()}
+        tensors["head.weight"].zero_()
+        tensors["head.bias"].copy_(torch.tensor([0.0, 5.0 + number]))
+        answer = attacker.score(weights=Weights.pack(tensors)).header
+        answered += "response" in answer
+        if not number:
+            dices = [row[3] for row in answer["response"]["rows"]]
+            found = [SIDE * SIDE * dice / (2 - dice) for dice in dices]
+    return found, answered
+
+
+def test_what_an_attack_reads_of_each_mask_does_not_leave_with_the_defaults(hospitals):
+    table = hospitals.folder / "data" / hospitals.names[0] / "cases.csv"
+    table.write_text(table.read_text().replace(",train", ",val", 3))
+    read, answered = read_areas(hospitals, 'scores = "cases"\nrepeats = 100\n')
+    (data,) = load_federation(
+        hospitals.study().task.built, hospitals.study().data, hospitals.study().site
+    )
+    areas = sorted(int((mask == 1).sum()) for mask in data.val.masks)
+    assert len(areas) > 1
+    assert sorted(read) == pytest.approx(areas, abs=1.5)  # of every case, to a pixel or so
+    assert answered == 50
+    read, answered = read_areas(hospitals, 'scores = "mean"\n')
+    assert len(read) == 1 < len(areas)  # the mean over all cases
+    assert answered == 11  # one that the study has, and allow.repeats
 
 
 @pytest.mark.parametrize(
@@ -177,15 +273,25 @@ def test_a_stage_cannot_be_asked_for_ever_more_even_by_runs_with_other_tokens(ho
         ("training.learning_rate=5", "learning_rate = 5 is not between 1e-06 and the 0.1"),
         ("federation.rounds=5000", "federation.rounds = 5000 is more than the 1000 allowed"),
         ("task.resolution=2048", "task.resolution = 2048 is more than the 1024 allowed"),
+        (("federation.rounds=900", "evaluation.every=2"), "450 validations, after every 2 of 900"),
+        ("task.resolution=16", "task.resolution = 16 is less than the 32 pixels needed"),
+        (NO_AUGMENTATION, "training.augmentation leaves all images as they are, and must vary"),
     ],
 )
 def test_settings_under_which_an_image_shows_are_refused_at_the_greeting(hospitals, setting, words):
     (service,) = hospitals.services()
-    study = hospitals.study("fedavg", setting)
+    settings = (setting,) if isinstance(setting, str) else setting
+    study = hospitals.study("fedavg", *settings)
     assert words in header_of(service.respond(greeting(study))).get("refused", "")
 
 
-def test_only_means_leave_where_the_hospital_says_so(tmp_path):
+def test_a_network_larger_than_allowed_is_refused_at_the_greeting(hospitals):
+    (service,) = hospitals.services("network_millions = 0.0005\n")
+    refused = header_of(service.respond(greeting(hospitals.study()))).get("refused", "")
+    assert "million weights is larger than the 0.0005 million allowed" in refused
+
+
+def test_only_means_and_spreads_leave_unless_the_hospital_says_otherwise(tmp_path):
     hospitals = Hospitals(tmp_path, sites=1, task="fundus")  # two regions
     (service,) = hospitals.services('scores = "mean"\n')
     attacker = Coordinator(service, hospitals.study())
@@ -195,12 +301,14 @@ def test_only_means_leave_where_the_hospital_says_so(tmp_path):
     answer = attacker.score(reads=6, split="test", finalize=False).header["response"]
     (own,) = (hospitals.folder / "state").rglob("scores.csv")
     rows = [line.split(",") for line in own.read_text().splitlines()[1:]]
-    assert len(answer["rows"]) == 2 < len(rows)
+    assert len(answer["rows"]) == len(answer["spreads"]) == 2 < len(rows)
     assert answer["notes"] == {}
     for case, region, _, value in answer["rows"]:
         values = [float(row[-2]) for row in rows if region in row]
         assert case == "test mean"
         assert value == pytest.approx(sum(values) / len(values), abs=5.1e-4)
+        (spread,) = [each[2] for each in answer["spreads"] if each[0] == region]
+        assert spread == pytest.approx(pstdev(values), abs=5.1e-4)
 
 
 @pytest.mark.parametrize(("scores", "allowed"), [("shared", False), ("both", True)])

@@ -17,6 +17,7 @@ from polyclinic.engine.flower.processes import free_port
 from polyclinic.engine.loop import RoundDone
 from polyclinic.engine.run import runs_of
 from polyclinic.runs import RunError
+from polyclinic.runs.lock import locked
 from tests.engine.flower.hospitals import Hospitals
 
 
@@ -88,14 +89,16 @@ def followed(hospitals, tmp_path):
     return EventLog(tmp_path / "events.jsonl"), runs
 
 
-def test_an_attempt_is_followed_to_its_end(host, followed):
+def test_an_attempt_is_followed_to_its_end(host, followed, said):
     events, runs = followed
     events.begin("one")
+    events.tell("north waits until its people approve the study")
     events.add(runs[0], RoundDone(1, None))
     events.end()
     seen = []
     assert host._follow(EventLog(events.path), "one", runs, lambda *both: seen.append(both))
     assert seen == [(runs[0], RoundDone(1, None))]
+    assert said == ["north waits until its people approve the study"]
 
 
 def test_an_attempt_that_fails_tells_why(host, followed):
@@ -178,3 +181,19 @@ def test_a_study_whose_process_died_is_taken_up_again(hospitals, host, tmp_path,
     assert (second["fresh"], second["resume"]) == (False, True)
     assert second["coordinator"] == os.getpid()
     assert "the study's process died; it goes on from its last finished round" in said
+
+
+def test_a_second_coordinator_of_the_same_study_is_refused_and_changes_nothing(
+    hospitals, host, tmp_path
+):
+    study = across_hospitals(hospitals.study())
+    events = events_file((tmp_path / "runs").resolve(), study)
+    EventLog(events).begin("first")
+    before = events.read_bytes()
+    settings = {"resume": False, "fresh": True, "watch": lambda run, event: None}
+    with (
+        locked(events.with_name("coordinator.lock")),
+        pytest.raises(RunError, match="is in use by process"),
+    ):
+        host.run(study, tmp_path / "runs", **settings)
+    assert events.read_bytes() == before

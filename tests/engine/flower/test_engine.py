@@ -472,7 +472,7 @@ def test_a_message_beyond_all_measure_is_refused(hospitals, link, monkeypatch):
 
 
 def test_noisy_messages_are_accounted_for_and_other_methods_say_why_not(hospitals):
-    privacy = "[privacy]\nclip = 1.0\nnoise = 2.0\n"
+    privacy = "[privacy]\nclip = 1.0\nnoise = 2.0\nstatistics = true\n"
     noisy = InProcessLink.of(hospitals.services(privacy, state="noisy"))
     study = hospitals.study("fedavg", *FAST)
     hospitals.run_with(noisy, study)
@@ -505,6 +505,32 @@ def test_nothing_private_crosses_the_wire_or_lies_at_the_coordinator(hospitals, 
         assert not any(case.encode() in everything for case in cases)
     assert str(hospitals.folder / "data").encode() not in crossed
     assert b"memory/" not in crossed
+
+
+def test_a_second_coordinator_of_the_same_study_does_not_stop_the_first(hospitals):
+    """It may have another folder, so that no lock stops it; the sites keep the two apart."""
+    study = hospitals.study("fedbn", *FAST)
+    local = hospitals.run_locally(study)
+    services = hospitals.services(state="twice")
+    link, other = InProcessLink.of(services), InProcessLink.of(services)
+    honest, begun = link.responding[101], []
+
+    def respond(data):
+        asked = header_of(data)["request"]
+        if asked.get("number") == 2 and not begun:
+            begun.append(asked["run"])
+            hospitals.host(study, other, root="other", watch=lambda run, event: None)
+        return honest(data)
+
+    link.responding[101] = respond
+    hospitals.run_with(link, study)
+    assert begun
+    for root in ("runs", "other"):
+        run = RunFolder(hospitals.run_folder(study, root))
+        assert run.finished
+        assert not missed(run)
+        server = load_tensors(run.weights_path("server"))[0]
+        assert equal(server, load_tensors(local / "weights" / "server.safetensors")[0])
 
 
 def test_a_hospital_that_knows_the_size_of_its_pixels_finds_its_own_distances_in_mm(tmp_path):

@@ -13,6 +13,8 @@ import pytest
 from polyclinic.config.coordinator_file import load_coordinator_file
 from polyclinic.engine.flower.coordinator import Coordinator
 from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.engine.flower.signing import signed_by
+from polyclinic.engine.flower.witness import Countersignatures, differences, noted_in
 from polyclinic.runs import RunFolder, run_path
 from polyclinic.runs.lock import alive
 from tests.engine.flower.deployment import Federation, descendants, seconds_worked, wait_until
@@ -47,6 +49,13 @@ def test_a_study_through_real_processes_gives_the_same_bits(tmp_path):
         ledger = Ledger(federation.state(name) / "ledger.jsonl")
         assert ledger.mistakes() == []
         assert {line["stage"] for line in ledger.lines()} >= {"greeting", "fit", "finalize"}
+        noted = noted_in(hospitals.run_folder(study).parents[1] / "ledgers.json", name)
+        ca = federation.deployment.site(name) / "certificates" / "ca.crt"
+        assert signed_by(ca, noted.text(name), noted.signed)
+        assert differences(noted, ledger) == []
+        kept = Countersignatures(federation.state(name), name, ca)
+        assert kept.file.exists()
+        assert kept.mistakes(ledger) == []
 
 
 @pytest.fixture(scope="module")

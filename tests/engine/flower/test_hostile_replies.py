@@ -84,12 +84,3 @@ def test_a_change_far_longer_than_the_others_is_left_out(hospitals):
 def test_the_study_says_how_much_longer_a_change_may_be(hospitals):
     said = left_out(hospitals, scaled(2.0), "engine.name=flower", "engine.stray=1.5")
     assert "times as long as the median one" in said
-
-
-def test_no_site_is_told_how_many_cases_another_has(hospitals):
-    link = InProcessLink.of(hospitals.services(state="curious"))
-    hospitals.run_with(link, hospitals.study("fedavg", *ONCE))
-    asked = [header_of(data).get("request", {}).get("sites", ()) for data in link.crossed]
-    told = [sum(train > 0 for *_, train in sites) for sites in asked if sites]
-    assert told
-    assert set(told) == {1}

@@ -26,7 +26,7 @@ def hospitals(tmp_path):
 
 def test_the_path_stays_with_the_coordinator(hospitals, tmp_path):
     study = hospitals.study("fedper", f"network.pretrained={tmp_path / 'a.safetensors'}")
-    text = travelling(study)
+    text = travelling(study, hospitals.names[0])
     assert "a.safetensors" not in text
     assert "sha256-" in text
 

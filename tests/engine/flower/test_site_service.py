@@ -12,7 +12,7 @@ from polyclinic.engine.flower.site_service import SiteService
 from polyclinic.engine.flower.wire import Payload, header_of, pack, unpack
 from polyclinic.engine.process import prepare_process
 from polyclinic.federation.message import Message
-from tests.engine.flower.hospitals import Hospitals, greeting
+from tests.engine.flower.hospitals import Hospitals, greeting, run_of
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +42,10 @@ def reply(service, data):
 def stage(service, study, *, reads=-1, writes=2, run="token", keep=(), **changes):
     about = header(service, greeting(study))["response"]["about"]
     request = StageRequest(
-        study=travelling(study),
+        **run_of(study),
         run=run,
-        sites=((about["name"], 0, about["kind"], about["train"]),),
+        labels=about["kind"],
+        train=about["train"],
         number=1,
         reads=reads,
         keep=keep,
@@ -53,14 +54,9 @@ def stage(service, study, *, reads=-1, writes=2, run="token", keep=(), **changes
         encoding="float32",
     )
     request = request.model_copy(update=changes)
-    weights = service.runs.open(request.study, _sites(request)).runner.first_weights()
+    opened = service.runs.open(request, about["kind"], about["train"])
+    weights = opened.runner.first_weights()
     return pack(requesting(request), Message(weights), "float32").to_bytes()
-
-
-def _sites(request):
-    from polyclinic.runs import SiteInfo
-
-    return tuple(SiteInfo(*each) for each in request.sites)
 
 
 def test_a_greeting_is_answered_with_what_the_site_has(service, hospitals):
@@ -71,7 +67,7 @@ def test_a_greeting_is_answered_with_what_the_site_has(service, hospitals):
 
 def test_no_folder_of_the_coordinator_travels(hospitals):
     study = hospitals.study()
-    text = travelling(study)
+    text = travelling(study, hospitals.names[0])
     assert str(hospitals.folder) not in text
     assert "engine" in text
     assert 'name = "flower"' not in text
@@ -99,14 +95,16 @@ def test_a_site_goes_on_from_the_state_that_the_server_names(service, hospitals)
 
 
 def test_a_response_that_got_lost_leaves_again_without_more_training_or_noise(hospitals):
-    (service,) = hospitals.services("[privacy]\nclip = 1.0\nnoise = 2.0\n")
+    (service,) = hospitals.services("[privacy]\nclip = 1.0\nnoise = 2.0\nstatistics = true\n")
     study = hospitals.study()
     request = stage(service, study)
     first, epsilon = service.respond(request), service.ledger.epsilon(1e-5)
-    assert service.respond(request) == first
+    again = Payload.from_bytes(service.respond(request))
+    assert again.digest() == Payload.from_bytes(first).digest()
+    assert again.header["response"] == header_of(first)["response"]
     *_, before, after = service.ledger.lines()
     assert after["again"] is True
-    assert after["content"] == before["content"]
+    assert after["arrays"] == before["arrays"]
     assert service.ledger.epsilon(1e-5) == epsilon > 0
 
 
@@ -142,9 +140,20 @@ def test_a_broken_ledger_lets_nothing_leave_and_says_why(service, hospitals):
 def test_a_state_of_another_run_is_refused(service, hospitals):
     study = hospitals.study("fedbn")
     service.respond(stage(service, study, run="earlier"))
-    assert (
-        "it has 2" in header(service, stage(service, study, reads=2, writes=4, number=2))["refused"]
-    )
+    refused = header(service, stage(service, study, reads=2, writes=4, number=2))["refused"]
+    assert "it has none" in refused
+
+
+def test_states_of_two_runs_are_kept_and_no_more(service, hospitals):
+    study = hospitals.study("fedbn")
+    for run in ("first", "second", "third"):
+        assert "refused" not in header(service, stage(service, study, run=run))
+    later = {"reads": 2, "writes": 4, "number": 2}
+    answers = {
+        run: header(service, stage(service, study, run=run, **later))
+        for run in ("first", "second", "third")
+    }
+    assert ["refused" in each for each in answers.values()] == [True, False, False]
 
 
 def test_only_states_that_may_be_asked_for_are_kept(service, hospitals):
@@ -198,9 +207,14 @@ def test_what_the_site_does_not_allow_is_refused_before_and_at_work(hospitals):
 
 def test_a_site_that_is_mistaken_for_another_says_so(service, hospitals):
     study = hospitals.study()
-    name = hospitals.names[0]
-    for sites in (((name, 0, "mask", 3),), (("nobody", 0, "mask", 3),)):
-        assert "takes site" in header(service, stage(service, study, sites=sites))["refused"]
+    for wrong in ({"train": 3}, {"labels": "point"}, {"sites": ("nobody",)}):
+        assert "takes site" in header(service, stage(service, study, **wrong))["refused"]
+
+
+def test_a_run_that_the_study_does_not_have_is_refused(service, hospitals):
+    for wrong in ({"method": "FedBN"}, {"seed": 7}):
+        refused = header(service, greeting(hospitals.study(), **wrong))["refused"]
+        assert "the study has no run of this method with this seed" in refused
 
 
 def test_labels_on_which_site_and_study_differ_are_refused(hospitals):

@@ -5,6 +5,7 @@ import pytest
 from polyclinic.contract.leaks import leaked, lengths, marks, owner, without
 from polyclinic.contract.privacy import images_and_labels
 from polyclinic.data.load import load_federation
+from polyclinic.engine.flower.leaving import DIGITS
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.methods import METHODS
@@ -133,10 +134,16 @@ def _marks(payloads, short):
 
 
 def _values(run):
+    """The scores, rounded as they leave sites."""
     rows = run.scores(model=None)
-    return [(s.round, s.split, s.site, s.region, s.metric, repr(s.value), s.model) for s in rows]
+    return [(*s[:3], s.region, s.metric, round(s.value, DIGITS), s.model) for s in rows]
 
 
 def _lines(run):
-    lines = [line.model_dump(exclude={"seconds"}) for line in run.rounds()]
+    """Without seconds and, where something is disclosed, without sizes: it travels encrypted."""
+    lines = []
+    for line in run.rounds():
+        hidden = any(name.startswith("disclosed/") for name in line.extras)
+        sizes = {"extras", "parts", "up", "down"} if hidden else set()
+        lines.append(line.model_dump(exclude={"seconds", *sizes}))
     return sorted(map(repr, lines))

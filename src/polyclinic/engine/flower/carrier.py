@@ -17,6 +17,8 @@ _LENGTH = struct.Struct("<Q")
 class PayloadError(ValueError):
     """Why a payload is not used."""
 
+    refuses = "message"
+
 
 def to_records(payload: bytes) -> RecordDict:
     """A payload as the content of Flower's message.

@@ -20,7 +20,7 @@ from polyclinic.engine.flower.processes import SupervisedProcess, listens
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.study import Watch, refuse_mistaken_runs
 from polyclinic.runs import RunError, slug, write_atomic
-from polyclinic.runs.lock import alive
+from polyclinic.runs.lock import alive, locked
 
 PAUSE = 0.3  # seconds between two looks at the events
 START_UP = 180.0  # seconds that a SuperLink or an app may take to begin
@@ -69,9 +69,18 @@ class Coordinator:
     def run(
         self, study: Study, root: Path, *, resume: bool, fresh: bool, watch: Watch
     ) -> list[Run]:
-        """Do the study and tell `watch` every event; an app that dies is started again."""
-        refuse_impossible(study)
+        """Do the study and tell `watch` every event; an app that dies is started again.
+
+        A second coordinator of the same study is refused while this one goes on.
+        """
         root = root.resolve()
+        with locked(events_file(root, study).with_name("coordinator.lock")):
+            return self._run(study, root, resume=resume, fresh=fresh, watch=watch)
+
+    def _run(
+        self, study: Study, root: Path, *, resume: bool, fresh: bool, watch: Watch
+    ) -> list[Run]:
+        refuse_impossible(study)
         runs = runs_of(study, root)
         if not fresh:
             refuse_mistaken_runs(runs, resume=resume)
@@ -79,6 +88,7 @@ class Coordinator:
         file = self.file.state / "studies" / f"{slug(study.name)}.toml"
         write_atomic(file, to_toml(study))
         bundle = write_bundle(self.file.state / "bundle")
+        certificates = self.file.certificates
         for attempt in range(ATTEMPTS):
             again = attempt > 0
             name = secrets.token_hex(4)
@@ -90,6 +100,8 @@ class Coordinator:
                 "resume": resume or again,
                 "fresh": fresh and not again,
                 "insecure": self.file.insecure,
+                "certificate": str(certificates.certificate) if certificates else "",
+                "key": str(certificates.key) if certificates else "",
             }
             self._await_superlink()
             self._flower(commands.run(bundle, settings))
@@ -163,6 +175,12 @@ class Coordinator:
             raise RunError(f"{' '.join(command[:3])} failed: {reason}")
         return answer
 
+    def _pass_on(self, lines: Sequence[dict[str, Any]], runs: Sequence[Run], watch: Watch) -> None:
+        for told in (line["told"] for line in lines if "told" in line):
+            self.say(str(told))
+        for run, event in events_in(lines, runs):
+            watch(run, event)
+
     def _follow(self, log: EventLog, attempt: str, runs: Sequence[Run], watch: Watch) -> bool:
         """Watch an attempt to its end; False where its process died without a word."""
         host = None
@@ -179,8 +197,7 @@ class Coordinator:
                 if time.monotonic() > end:
                     return False
             else:
-                for run, event in events_in(lines, runs):
-                    watch(run, event)
+                self._pass_on(lines, runs, watch)
                 if lines and "error" in lines[-1]:
                     raise RunError(str(lines[-1]["error"]))
                 if lines and "finished" in lines[-1]:

@@ -1,6 +1,7 @@
 """Every site's model at every site across hospitals: the coordinator's half.
 
-Models pass through this machine, stay in memory for as long as it takes, and are never written.
+Models pass through this machine encrypted, stay in memory for as long as it takes, and are never
+written.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from polyclinic.data.errors import listed
@@ -21,6 +21,7 @@ from polyclinic.engine.flower.protocol import (
     read_response,
 )
 from polyclinic.engine.flower.replies import check_disclosure
+from polyclinic.engine.flower.sealing import KEYS
 from polyclinic.engine.flower.wire import unpack
 from polyclinic.engine.site_runner import Scoring
 from polyclinic.federation.message import Message
@@ -72,7 +73,9 @@ class CrossSite:
         payloads = {}
         for info in sites.scored:
             common = sites.common(info.name, self.last, self.last)
-            payload = sites.payload(ModelRequest(**common, encoding=encoding), asked)
+            recipients = sites.witness.recipients(info.name)
+            request = ModelRequest(**common, encoding=encoding, recipients=recipients)
+            payload = sites.payload(info.name, request, asked)
             payloads[info.name] = payload.to_bytes()
         for site, response in sites.transport.exchange(payloads):
             try:
@@ -93,15 +96,16 @@ class CrossSite:
             yield line, model
 
     def _whole(self, message: Message) -> Model:
-        """The weights that a site predicts with: what it disclosed, and all else the server's."""
+        """The weights that a site predicts with: what it disclosed, and all else the server's.
+
+        What it disclosed is encrypted to the others; the keys that they need stand beside it.
+        """
         check_disclosure(message, self.sites.runner.weights)
         disclosed = {
             name.removeprefix(f"{DISCLOSED}/"): tensor for name, tensor in message.extras.items()
         }
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in disclosed.values()):
-            raise PayloadError("it discloses values that are not numbers")
         runner = self.sites.runner
-        needed = sorted(runner.assignment.method.predicts_with(runner.net))
+        needed = [*sorted(runner.assignment.method.predicts_with(runner.net)), KEYS]
         known = {**self.server.weights, **disclosed}
         if lacking := [name for name in needed if name not in known]:
             raise PayloadError(f"it holds back what only it has: {listed(lacking, most=3)}")
@@ -112,11 +116,13 @@ class CrossSite:
     ) -> Iterator[tuple[RoundLine, list[tuple[str, str, str, float]]]]:
         """What each of the others makes of a model on its test cases."""
         sites, stage = self.sites, f"score the model of {owner}"
-        message = Message(extras={f"{DISCLOSED}/{name}": each for name, each in model.items()})
+        extras = {f"{DISCLOSED}/{owner}/{name}": each for name, each in model.items()}
+        place = [info.name for info in sites.scored].index(owner)
         payloads, sizes = {}, {}
         for site in others:
             common = sites.common(site, self.last, self.last)
-            payload = sites.payload(GuestRequest(**common, owner=owner), message)
+            request = GuestRequest(**common, owner=common["sites"][place])
+            payload = sites.payload(site, request, Message(extras=extras))
             payloads[site], sizes[site] = payload.to_bytes(), payload.nbytes
         scoring = Scoring(self.last, "test", tuple(sites.runner.assignment.metrics))
         for site, response in sites.transport.exchange(payloads):

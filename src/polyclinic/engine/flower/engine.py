@@ -1,34 +1,34 @@
 """The engine across hospitals: the coordinator's side of every run, over any link to sites."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
-from importlib.metadata import version
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from polyclinic.config import EngineSettings, Study, to_toml
 from polyclinic.data.synthetic import federation
 from polyclinic.engine.devices import threads_of
-from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.greeting import greet
 from polyclinic.engine.flower.protocol import (
-    GreetingRequest,
-    GreetingResponse,
-    check_about,
-    read_response,
+    IntroductionRequest,
     requesting,
 )
+from polyclinic.engine.flower.signing import Signed
 from polyclinic.engine.flower.sites import FlowerSites
-from polyclinic.engine.flower.transport import Failure, Link, Transport
+from polyclinic.engine.flower.transport import Link, Transport
 from polyclinic.engine.flower.wire import Payload
+from polyclinic.engine.flower.witness import Witness
 from polyclinic.engine.process import prepare_process
-from polyclinic.engine.run import Run, assignment_of, runs_of
+from polyclinic.engine.run import Run, assignment_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
+from polyclinic.engine.study import refuse_unsuitable
 from polyclinic.networks.pretrained import fingerprint
 from polyclinic.runs import RunError, SiteInfo, slug
-from polyclinic.runs.files import plain
+
+log = logging.getLogger("polyclinic.server")
 
 
 class FlowerEngine:
@@ -45,10 +45,16 @@ class FlowerEngine:
         *,
         insecure: bool = False,
         threads: int | None = None,
+        tell: Callable[[str], None] = log.warning,
+        sign: Callable[[bytes], Signed] | None = None,
     ) -> None:
-        introduction = _greeting(runs_of(study, Path())[0]) if insecure else None
+        """`sign`, where given, countersigns the heads of the sites' ledgers."""
+        introduction = Payload(requesting(IntroductionRequest())).to_bytes() if insecure else None
+        self.study = study
         self.transport = Transport(link, study.engine, introduction)
         self.threads = threads_of(threads or 0)
+        self.tell, self.sign = tell, sign
+        self.witness: Witness | None = None
         self.present: dict[str, list[SiteInfo]] = {}  # by the title of a method
 
     def prepare(self, runs: Sequence[Run]) -> None:
@@ -56,9 +62,16 @@ class FlowerEngine:
         prepare_process(self.threads)
         for run in runs:
             refuse_impossible(run.study)
+        if not runs:
+            return
+        file = runs[0].folder.path.parents[1] / "ledgers.json"
+        self.witness = Witness(file, self.tell, self.sign)
+        self.transport.heard = self.witness.note
         for run in runs:
             if run.choice.title not in self.present:
-                self.present[run.choice.title] = greet(run, self.transport)
+                self.present[run.choice.title] = greet(
+                    run, requests_of(self.study, run), self.transport, self.witness, self.tell
+                )
         refuse_unsuitable(
             {run.choice.title: assignment_of(run, self.present[run.choice.title]) for run in runs}
         )
@@ -68,10 +81,15 @@ class FlowerEngine:
         """The sites of one run."""
         assignment = assignment_of(run, self.present[run.choice.title])
         runner = SiteRunner(assignment, torch.device("cpu"))
-        study = travelling(run.study)
-        cross = run.study.evaluation.cross_site
+        assert self.witness is not None, "prepare comes first"
         yield FlowerSites(
-            runner, self.transport, run.folder.path, study, self.threads, cross_site=cross
+            runner,
+            self.transport,
+            run.folder.path,
+            requests_of(self.study, run),
+            self.witness,
+            self.threads,
+            cross_site=run.study.evaluation.cross_site,
         )
 
 
@@ -110,10 +128,12 @@ def refuse_impossible(study: Study) -> None:
         )
 
 
-def travelling(study: Study) -> str:
-    """The settings of a run as they go to the sites: no folder, nothing of the coordinator's."""
-    data = study.data.model_copy(update={"source": "synthetic", "size": 1.0})
-    sites = tuple(site.model_copy(update={"folder": None}) for site in study.site)
+def travelling(study: Study, site: str) -> str:
+    """The settings of a study as they go to a site: no folder, and nothing of any other site."""
+    data = study.data.model_copy(update={"source": "synthetic", "size": 1.0, "only": ()})
+    sites = tuple(
+        each.model_copy(update={"folder": None}) for each in study.site if each.name == site
+    )
     network, file = study.network, study.network.pretrained
     if file:
         network = network.model_copy(update={"pretrained": Path(fingerprint(file))})
@@ -121,50 +141,24 @@ def travelling(study: Study) -> str:
     return to_toml(study.model_copy(update=plain))
 
 
-def greet(run: Run, transport: Transport) -> list[SiteInfo]:
-    """What each site has, once it has agreed to the run; an error names all that have not.
+def requests_of(study: Study, run: Run) -> dict[str, dict[str, Any]]:
+    """What every request of a run says to each site: the study, the run, and how many sites.
 
-    A site that a resumed run knows may be away for the moment.
+    Sites hear of each other under names that stand in the same order and say nothing.
     """
-    names = site_names(run.study)
-    known: dict[str, SiteInfo] = {}
-    with suppress(RunError):  # where nothing can be read of the run, no site may be away
-        known = {site.name: site for site in run.folder.about().sites}
-    patience = None if set(names) <= set(known) else transport.settings.deadline
-    replies = dict(transport.exchange(dict.fromkeys(names, _greeting(run)), patience=patience))
-    present, refusals = {}, {}
-    for name in names:
-        try:
-            present[name] = _greeted(name, replies[name], run.study.packages)
-        except PayloadError as error:
-            refusals[name] = str(error)
-    away = {name: known[name] for name in refusals if name in known}
-    if len(away) < len(refusals) or len(present) < transport.settings.quorum * len(names):
-        lines = [f"  {name}: {reason}" for name, reason in refusals.items()]
-        raise RunError("\n".join(["the study cannot begin, because of these sites:", *lines]))
-    if not away:
-        scorable = sum(each.scorable for each in present.values())
-        refuse_no_validation(run.study, scorable, sum(each.about.val for each in present.values()))
-    found = {name: response.about for name, response in present.items()} | away
-    return [replace(found[name], index=index) for index, name in enumerate(names)]
+    names = site_names(study)
+    ranks = {name: f"site-{rank:03d}" for rank, name in enumerate(sorted(names), 1)}
+    return {
+        site: {
+            "study": travelling(study, site),
+            "method": run.choice.title,
+            "seed": run.seed,
+            "sites": tuple(name if name == site else ranks[name] for name in names),
+        }
+        for site in names
+    }
 
 
 def events_file(root: Path, study: Study) -> Path:
     """Where the events of a hosted study are written for whoever follows it."""
     return root / slug(study.name) / "events.jsonl"
-
-
-def _greeting(run: Run) -> bytes:
-    request = GreetingRequest(study=travelling(run.study), run="")
-    return Payload(requesting(request)).to_bytes()
-
-
-def _greeted(site: str, reply: bytes | Failure, packages: Mapping[str, str]) -> GreetingResponse:
-    response, _ = read_response(GreetingResponse, site, reply, most=0)
-    theirs = {"Polyclinic": response.version, **response.packages}
-    for package, here in {"Polyclinic": version("polyclinic"), **packages}.items():
-        if theirs.get(package) != here:
-            there = plain(str(theirs.get(package)))
-            raise PayloadError(f"it runs {package} {there}, and the coordinator {here}")
-    check_about(site, response.about)
-    return response

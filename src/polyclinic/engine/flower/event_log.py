@@ -34,6 +34,10 @@ class EventLog:
         whose = {"run": run.folder.path.name, "of": run.choice.title}
         self._write({**whose, "kind": kind, "event": content})
 
+    def tell(self, text: str) -> None:
+        """Add something that the people at the coordinator should know."""
+        self._write({"told": text})
+
     def end(self, error: str = "") -> None:
         """Say that the study is finished, or why it is not."""
         self._write({"error": error} if error else {"finished": True})

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from polyclinic.engine.cross_site import guest_scores
+from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.leaving import leaving_scores
 from polyclinic.engine.flower.open_runs import SiteRun
 from polyclinic.engine.flower.policy import Policy
@@ -16,6 +17,7 @@ from polyclinic.engine.flower.protocol import (
     ScoreResponse,
     responding,
 )
+from polyclinic.engine.flower.sealing import sealed
 from polyclinic.engine.flower.wire import Payload, pack
 from polyclinic.engine.states import SiteState
 from polyclinic.federation.message import Message
@@ -36,10 +38,15 @@ def compare_models(
     if isinstance(request, ModelRequest):
         return _disclosed(policy, run, info, state, request, message), {}
     policy.check_cross_site()
-    model = {name.removeprefix(f"{DISCLOSED}/"): each for name, each in message.extras.items()}
+    prefix = f"{DISCLOSED}/{request.owner}/"
+    model = {name.removeprefix(prefix): each for name, each in message.extras.items()}
+    if not model:
+        raise PayloadError(f"the model of {request.owner} cannot be opened or used here")
     rows, cases = guest_scores(run.runner, info, run.data, state, model)
-    leaving, _ = leaving_scores(policy.allow.scores, "test", rows, cases, {})
-    response = ScoreResponse(number=request.number, split="test", rows=leaving)
+    left = leaving_scores(policy.allow.scores, "test", rows, cases, {})
+    response = ScoreResponse(
+        number=request.number, split="test", rows=left.rows, spreads=left.spreads
+    )
     return Payload(responding(response)), {"bare": "scores"}
 
 
@@ -55,4 +62,6 @@ def _disclosed(
     policy.check_cross_site(method.predicts_with(run.runner.net))
     reply = disclose(method, replace(run.runner.opened(info, run.data, state), message=message))
     policy.check_message(reply)
+    policy.check_recipients(request.recipients)
+    reply = sealed(reply, request.recipients, request.run)
     return pack(responding(ModelResponse(number=request.number)), reply, request.encoding)

@@ -53,6 +53,8 @@ coordinator = 0
 resume = false
 fresh = false
 insecure = false
+certificate = ""
+key = ""
 """
 
 

@@ -1,7 +1,7 @@
 """What leaves a site beside messages: its scores."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -10,7 +10,15 @@ from polyclinic.engine.sites import Row
 from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.runs import Split
 
-DIGITS = 3  # of a mean after the point: too few to see a single pixel in it
+DIGITS = 3  # of a score after the point: too few to see a single pixel in it
+
+
+class LeavingScores(NamedTuple):
+    """Scores as they leave: rows, and where these are means, deviations over the cases."""
+
+    rows: tuple[Row, ...]
+    spreads: tuple[tuple[str, str, float], ...]  # region, metric, deviation
+    notes: dict[str, float]
 
 
 def leaving_scores(
@@ -19,13 +27,19 @@ def leaving_scores(
     rows: Sequence[ScoreRow],
     cases: Cases,
     notes: Mapping[str, float],
-) -> tuple[tuple[Row, ...], dict[str, float]]:
-    """The scores and notes as they leave: of each case, or their means alone."""
-    if form == "mean":
-        pairs = dict.fromkeys((row.region, row.metric) for row in rows)
-        values = {pair: [r.value for r in rows if (r.region, r.metric) == pair] for pair in pairs}
-        means = {pair: round(float(np.mean(each)), DIGITS) for pair, each in values.items()}
-        return tuple((f"{split} mean", *pair, value) for pair, value in means.items()), {}
-    # A case's name may be a patient's number, so only its place among the cases leaves.
-    aliases = {name: f"{split} {place}" for place, name in enumerate(cases.names, 1)}
-    return tuple((aliases[row.case], *row[1:]) for row in rows), dict(notes)
+) -> LeavingScores:
+    """The scores and notes as they leave: of each case, or their means and spreads alone."""
+    if form == "cases":
+        # A case's name may be a patient's number, so only its place among the cases leaves.
+        aliases = {name: f"{split} {place}" for place, name in enumerate(cases.names, 1)}
+        told = [(aliases[r.case], r.region, r.metric, round(r.value, DIGITS)) for r in rows]
+        return LeavingScores(tuple(told), (), dict(notes))
+    pairs = dict.fromkeys((row.region, row.metric) for row in rows)
+    values = {pair: [r.value for r in rows if (r.region, r.metric) == pair] for pair in pairs}
+    means = [(f"{split} mean", *pair, _rounded(np.mean(each))) for pair, each in values.items()]
+    spreads = [(*pair, _rounded(np.std(each))) for pair, each in values.items()]
+    return LeavingScores(tuple(means), tuple(spreads), {})
+
+
+def _rounded(value: np.floating) -> float:
+    return round(float(value), DIGITS)

@@ -20,12 +20,16 @@ START = "0" * 64
 class LedgerBroken(ValueError):
     """Which line of a ledger is broken, and how to go on."""
 
+    refuses = "ledger"
+
 
 class Ledger:
     """A file of JSON lines; each has the hash of the line before it and its own."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, to: str = "") -> None:
+        """`to` is the address that everything goes to, for the lines to come."""
         self.path = path
+        self.to = to
 
     def add(self, payload: Payload, facts: Mapping[str, Any]) -> bytes:
         """Note a payload that is about to leave; gives its bytes once the line is on disk.
@@ -35,6 +39,7 @@ class Ledger:
         data = payload.to_bytes()
         line = {
             "at": datetime.now().astimezone().isoformat(timespec="seconds"),
+            **({"to": self.to} if self.to else {}),
             **facts,
             "bytes": payload.nbytes,
             "arrays": payload.contents(),

@@ -9,6 +9,7 @@ from typing import Any
 from polyclinic.config import Study
 from polyclinic.config.node_file import Permissions
 
+LEAST_SIDE = 32  # pixels: means over fewer show them
 LEAST_RATE = 1e-6  # below it nothing is learned, and an image's statistics leave all the same
 
 
@@ -46,11 +47,29 @@ def refused_training(allow: Permissions, study: Study) -> list[str]:
             f"training.learning_rate = {training.learning_rate:g} is not between {LEAST_RATE:g} "
             f"and the {allow.learning_rate:g} allowed"
         )
+    augmentation = training.augmentation
+    varied = augmentation.flips or augmentation.rotation or augmentation.quarter_turns
+    if allow.augmentation and not (varied or augmentation.changes_looks):
+        refused.append("training.augmentation leaves all images as they are, and must vary them")
+    asked = validations(study)
+    if asked > allow.validations:
+        refused.append(
+            f"{asked} validations, after every {study.evaluation.every} of {rounds} rounds, are "
+            f"more than the {allow.validations} allowed"
+        )
     if rounds > allow.rounds:
         refused.append(f"federation.rounds = {rounds} is more than the {allow.rounds} allowed")
+    if side < LEAST_SIDE:
+        refused.append(f"task.resolution = {side} is less than the {LEAST_SIDE} pixels needed")
     if side > allow.resolution:
         refused.append(f"task.resolution = {side} is more than the {allow.resolution} allowed")
     return refused
+
+
+def validations(study: Study) -> int:
+    """How often a run of the study validates."""
+    last = study.federation.rounds
+    return sum(study.evaluation.due(number, last) for number in range(1, last + 1))
 
 
 def budgets_of(study: Study) -> dict[str, int]:

@@ -1,7 +1,10 @@
 """The runs that a site has at hand: their settings, its data, and the network to work with."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from hashlib import sha256
+from shutil import rmtree
 
 from polyclinic.config import SiteSettings, Study, Tables, load_study
 from polyclinic.config.node_file import NodeFile
@@ -9,12 +12,14 @@ from polyclinic.data.cases import SiteData
 from polyclinic.data.load import load_federation
 from polyclinic.engine.devices import device_of
 from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.order import study_hash
 from polyclinic.engine.flower.policy import Policy
+from polyclinic.engine.flower.protocol import RunRequest
 from polyclinic.engine.flower.scrubbing import DataRefusal
-from polyclinic.engine.run import Run, assignment_of
+from polyclinic.engine.run import Run, assignment_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import StateFolder
-from polyclinic.runs import RunFolder, SiteInfo, run_path, write_atomic
+from polyclinic.runs import SiteInfo, write_atomic
 
 
 @dataclass(frozen=True)
@@ -25,10 +30,20 @@ class SiteRun:
     data: SiteData
     runner: SiteRunner
 
-    @property
-    def states(self) -> StateFolder:
-        """Where this site's states of the run lie."""
-        return StateFolder(self.run.folder.path / "states")
+    def states(self, token: str) -> StateFolder:
+        """Where this site's states lie; a second coordinator of the same run has its own."""
+        return StateFolder(self.run.folder.path / "states" / _folder_of(token))
+
+    def forget_others(self, token: str) -> None:
+        """Remove the states of all runs but this one and the latest other one."""
+        folders = [f for f in (self.run.folder.path / "states").glob("*") if f.is_dir()]
+        others = [folder for folder in folders if folder.name != _folder_of(token)]
+        for folder in sorted(others, key=lambda each: each.stat().st_mtime_ns)[:-1]:
+            rmtree(folder)
+
+
+def _folder_of(token: str) -> str:
+    return sha256(token.encode()).hexdigest()[:16]
 
 
 class OpenRuns:
@@ -43,24 +58,48 @@ class OpenRuns:
         self.device = device_of(site.device, "device")
         self.study = lru_cache(maxsize=4)(self._read_study)
         self.data = lru_cache(maxsize=2)(self._read_data)
-        self.open = lru_cache(maxsize=2)(self._open_run)
+        self._opened: tuple[object, SiteRun] | None = None  # of the latest request
 
     def kind(self, text: str) -> str:
         """The kind of labels that site or study name; without a word, masks."""
         return self._wish(text).labels or "mask"
 
-    def runner(self, text: str, *sites: SiteInfo) -> SiteRunner:
+    def hash(self, text: str) -> str:
+        """What the study is known by here."""
+        return study_hash(text, self.study(text).packages)
+
+    def runs(self, text: str) -> list[Run]:
+        """All runs of a study."""
+        return runs_of(self.study(text), self.site.state / "runs")
+
+    def run(self, request: RunRequest) -> Run:
+        """The run that a request is of; PayloadError where the study has none such."""
+        for run in self.runs(request.study):
+            if (run.choice.title, run.seed) == (request.method, request.seed):
+                return run
+        raise PayloadError("the study has no run of this method with this seed")
+
+    def runner(self, run: Run, sites: tuple[SiteInfo, ...]) -> SiteRunner:
         """The network of a run with these sites, without a look at any data."""
-        return SiteRunner(assignment_of(self._run(text), sites), self.device)
+        return SiteRunner(assignment_of(run, sites), self.device)
 
-    def _open_run(self, text: str, sites: tuple[SiteInfo, ...]) -> SiteRun:
-        return SiteRun(self._run(text), self.data(text), self.runner(text, *sites))
+    def open(self, request: RunRequest, labels: str, train: int) -> SiteRun:
+        """The run of a request, at a site with such labels and so many training cases."""
+        asked = (request.study, request.method, request.seed)
+        if self._opened is None or self._opened[0] != (asked, request.sites, labels, train):
+            run = self.run(request)
+            runner = self.runner(run, self.sites(request.sites, labels, train))
+            opened = SiteRun(run, self.data(request.study, run.choice.labels), runner)
+            self._opened = (asked, request.sites, labels, train), opened
+        return self._opened[1]
 
-    def _run(self, text: str) -> Run:
-        study = self.study(text)
-        (choice,), (seed,) = study.method, study.seeds
-        path = run_path(self.site.state / "runs", study.name, choice.title, seed)
-        return Run(choice, seed, RunFolder(path), study)
+    def sites(self, names: Sequence[str], labels: str, train: int) -> tuple[SiteInfo, ...]:
+        """The sites of a study as this one knows them: of the others, only that they are there."""
+        own = self.site.name
+        return tuple(
+            SiteInfo(name, place, labels, train if name == own else 0)
+            for place, name in enumerate(names)
+        )
 
     def _read_study(self, text: str) -> Study:
         """The settings of a run, which a reader at the site finds in its state folder too."""
@@ -87,15 +126,14 @@ class OpenRuns:
         own = {"folder": self.site.data, "labels": next(iter(kinds), None)}
         return wish.model_copy(update=own)
 
-    def _read_data(self, text: str) -> SiteData:
+    def _read_data(self, text: str, labels: str | None) -> SiteData:
         study, wish = self.study(text), self._wish(text)
-        (choice,) = study.method
         try:
             (data,) = load_federation(
                 study.task.built,
                 study.data,
                 [wish],
-                labels=choice.labels,
+                labels=labels,
                 splits_folder=self.site.state / "splits",
             )
         except Exception as error:

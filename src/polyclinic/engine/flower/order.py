@@ -4,8 +4,10 @@ A site goes by this, whatever the server says: nothing is trained on a finished 
 used for another study, and no stage or score is asked for again and again with other weights.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
+from importlib.metadata import version
 from typing import Any
 
 from polyclinic.config import EvaluationSettings
@@ -25,10 +27,13 @@ VALIDATION = ("dice",)  # the metrics of validation
 class OutOfOrder(ValueError):
     """A request that the study does not have at this point."""
 
+    refuses = "order"
 
-def study_hash(text: str) -> str:
-    """What a study's settings are known by, to the last letter."""
-    return sha256(text.encode()).hexdigest()
+
+def study_hash(text: str, packages: Mapping[str, str]) -> str:
+    """What a study is known by: all its settings to the last letter, and the code that runs it."""
+    versions = {"polyclinic": version("polyclinic"), **packages}
+    return sha256(json.dumps([text, versions], sort_keys=True).encode()).hexdigest()
 
 
 def stage_of(request: VisitRequest) -> str:
@@ -45,9 +50,10 @@ def stage_of(request: VisitRequest) -> str:
 
 
 def asked_for(request: VisitRequest, payload: Payload) -> str:
-    """A hash of what a request asks with: the server's message, whichever the attempt."""
+    """A hash of what a request asks with: message and state, whichever the attempt."""
     contents = payload.header.get("message") if payload.tensors else None
-    return sha256(f"{stage_of(request)} {contents} {payload.digest()}".encode()).hexdigest()
+    words = f"{stage_of(request)} {request.reads} {contents} {payload.digest()}"
+    return sha256(words.encode()).hexdigest()
 
 
 def check_stage(
@@ -112,17 +118,17 @@ def check_final(
 
 
 def check_repeats(lines: Iterable[Mapping[str, Any]], facts: Mapping[str, Any], most: int) -> None:
-    """Refuse what was asked for in `most` different ways already, by the lines of the ledger."""
-    same = ("study", "round", "stage")
-    asked = {
-        line["asked"]
+    """Refuse what goes beyond each stage and score of a run once, and `most` other messages."""
+    same = ("study", "run")
+    asked = {(facts["round"], facts["stage"], facts["asked"])} | {
+        (line["round"], line["stage"], line["asked"])
         for line in lines
         if "asked" in line and all(line.get(key) == facts[key] for key in same)
     }
-    if len(asked | {facts["asked"]}) > most:
+    if len(asked) - len({(number, stage) for number, stage, _ in asked}) > most:
         raise OutOfOrder(
-            f"{facts['stage']!r} of round {facts['round']} was asked for with {len(asked)} "
-            f"different messages already, and allow.repeats = {most}"
+            f"{facts['stage']!r} of round {facts['round']} is asked for with yet another message, "
+            f"and in a whole run only allow.repeats = {most} may be asked for again"
         )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from polyclinic.config import Study
 from polyclinic.config.node_file import Permissions, PrivacySettings
@@ -18,9 +19,11 @@ from polyclinic.engine.flower.limits import (
     refused_training,
 )
 from polyclinic.engine.flower.privacy import released
+from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED, SPECTRUM
 from polyclinic.federation.weights import LARGEST, Weights
+from polyclinic.networks.parts import statistics
 from polyclinic.networks.pretrained import fingerprint
 
 NOT_DISCLOSED = (
@@ -34,8 +37,16 @@ FROM_IMAGES = (
 )
 
 
+STATISTICS = (
+    "running statistics of norm layers are to leave, which with [privacy] they do only where "
+    'privacy.statistics = true; federation.statistics = "private" keeps them at the sites'
+)
+
+
 class PolicyRefusal(ValueError):
     """The site does not agree to what it is asked for; all reasons at once."""
+
+    refuses = "policy"
 
 
 class Policy:
@@ -61,6 +72,22 @@ class Policy:
             "files in allow.weights has"
         )
 
+    def check_run(self, study: Study, cases: int, runner: SiteRunner) -> None:
+        """Refuse a run with this network that goes beyond what this site allows."""
+        discloses = any(stage.discloses for stage in runner.assignment.stages)
+        shown = any(stage.from_images for stage in runner.assignment.stages)
+        needed = runner.assignment.method.predicts_with(runner.net) if discloses else frozenset()
+        leaving = needed.union(*map(runner.shared_in, runner.assignment.stages))
+        self.check_study(
+            study,
+            cases,
+            leaving,
+            discloses=discloses,
+            from_images=shown,
+            running=bool(leaving & statistics(runner.net)),
+            weights=runner.weights.flat.numel(),
+        )
+
     def check_study(
         self,
         study: Study,
@@ -69,8 +96,13 @@ class Policy:
         *,
         discloses: bool = False,
         from_images: bool = False,
+        running: bool = False,
+        weights: int = 0,
     ) -> None:
-        """Refuse a run that goes beyond what this site allows."""
+        """Refuse a run that goes beyond what this site allows.
+
+        `weights` is their number in the network; `running` says whether statistics are to leave.
+        """
         (choice,) = study.method
         refused = refused_settings(self.allow, [choice.name], budgets_of(study))
         refused += refused_training(self.allow, study)
@@ -84,6 +116,13 @@ class Policy:
             refused += self._refused_disclosure()
         if from_images and SPECTRUM not in self.allow.extras:
             refused.append(FROM_IMAGES)
+        if weights > self.allow.network_millions * 1e6:
+            refused.append(
+                f"a network of {weights / 1e6:.1f} million weights is larger than the "
+                f"{self.allow.network_millions:g} million allowed"
+            )
+        if running and self.privacy is not None and not self.privacy.statistics:
+            refused.append(STATISTICS)
         _refuse(refused)
 
     def check_cross_site(self, names: Iterable[str] = ()) -> None:
@@ -111,6 +150,15 @@ class Policy:
             )
         _refuse(refused)
 
+    def check_recipients(self, keys: Iterable[str]) -> None:
+        """Refuse to encrypt private weights to a key that the site's file does not name."""
+        others = [key for key in keys if key not in self.allow.recipients]
+        if self.allow.recipients and others:
+            raise PolicyRefusal(
+                f"private weights are to be encrypted to {listed(others, most=3)}, and "
+                "allow.recipients does not name that key"
+            )
+
     def check_received(self, message: Message) -> None:
         """Refuse a message of the server's with values that no training gives.
 
@@ -123,9 +171,11 @@ class Policy:
             raise PolicyRefusal(
                 f"the server's message has values that are not finite: {listed(bad, most=3)}"
             )
-        weights = message.weights.flat
-        if weights.numel() and float(weights.abs().max()) > LARGEST:
-            raise PolicyRefusal(f"the server's message has weights beyond ±{LARGEST:g}")
+        large = [n for n, t in tensors.items() if t.is_floating_point() and _largest(t) > LARGEST]
+        if large:
+            raise PolicyRefusal(
+                f"the server's message has weights beyond ±{LARGEST:g}: {listed(large, most=3)}"
+            )
 
     def blurred(self, message: Message, received: Weights) -> tuple[Message, dict[str, float]]:
         """The message as it leaves, clipped and with noise if set, and the facts for the ledger."""
@@ -186,6 +236,10 @@ class Policy:
                 "clip"
             )
         _refuse([f"the method cannot run with privacy: {reason}" for reason in refused])
+
+
+def _largest(tensor: Tensor) -> float:
+    return float(tensor.abs().max()) if tensor.numel() else 0.0
 
 
 def _refuse(reasons: list[str]) -> None:

@@ -22,6 +22,8 @@ STEPS = 2**20  # to a standard deviation of the noise
 class NotFinite(ValueError):
     """An update has no length, so that nothing could bound it."""
 
+    refuses = "policy"
+
 
 def released(change: NDArray[np.float64], clip: float, noise: float) -> NDArray[np.float64]:
     """The update cut to the L2 norm `clip`, with Gaussian noise of deviation `noise · clip`."""

@@ -25,26 +25,42 @@ Seconds = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NoteName = Annotated[str, StringConstraints(pattern=r"\A[A-Za-z0-9 .-]{1,40}\z")]
 MOST_NOTES = 40
+WAITS = "approval"  # the code of a refusal until the people at the site approve the study
+SealingKey = Annotated[str, StringConstraints(pattern=r"\A[0-9a-f]{64}\z")]
 CaseNumber = Annotated[str, StringConstraints(pattern=r"\A(val|test) ([0-9]{1,9}|mean)\z")]
+
+
+class Waits(PayloadError):
+    """The people at a site have not approved the study yet."""
 
 
 class _Content(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+class IntroductionRequest(_Content):
+    """Who are you?"""
+
+    kind: Literal["introduction"] = "introduction"
+
+
 class _Request(_Content):
-    study: str  # the settings of this one run, as TOML, without any folder
-    run: str  # a token that no other run has
+    study: str  # all of its settings, as TOML, without any folder and any other site
+    method: str  # the title of the one that this run is of
+    seed: int  # of this run
+    sites: tuple[str, ...]  # in the study's order; all but one's own under other names
 
 
 class GreetingRequest(_Request):
-    """Who are you, will you take part, and what have you got?"""
+    """Will you take part, and what have you got?"""
 
     kind: Literal["greeting"] = "greeting"
 
 
 class _VisitRequest(_Request):
-    sites: tuple[tuple[str, int, str, int], ...]  # name, index, kind, training cases
+    run: str  # a token that no other run has
+    labels: str  # the kind that the site said it trains on
+    train: int  # the number of training cases that it said it has
     number: int  # of the round
     reads: int  # the version of the state to start from
     keep: tuple[int, ...]  # versions that may still be asked for
@@ -57,6 +73,7 @@ class StageRequest(_VisitRequest):
     stage: str
     writes: int  # the version of the state that comes out
     encoding: str
+    recipients: tuple[SealingKey, ...] = ()  # the other sites, where the stage discloses
 
 
 class ScoreRequest(_VisitRequest):
@@ -74,17 +91,19 @@ class ModelRequest(_VisitRequest):
 
     kind: Literal["model"] = "model"
     encoding: str
+    recipients: tuple[SealingKey, ...]  # the other sites
 
 
 class GuestRequest(_VisitRequest):
     """Score another site's final model, which comes with it, on the test cases."""
 
     kind: Literal["guest"] = "guest"
-    owner: str
+    owner: str  # as this site hears of it
 
 
 VisitRequest = StageRequest | ScoreRequest | ModelRequest | GuestRequest
-Request = GreetingRequest | VisitRequest
+RunRequest = GreetingRequest | VisitRequest
+Request = IntroductionRequest | RunRequest
 
 
 class GreetingResponse(_Content):
@@ -94,6 +113,7 @@ class GreetingResponse(_Content):
     scorable: Count  # validation cases with masks
     version: str
     packages: dict[str, str] = {}  # whose code the study uses here beside Polyclinic, with versions
+    sealing: SealingKey  # what others disclose to the site is encrypted with it
 
 
 class StageResponse(_Content):
@@ -113,6 +133,7 @@ class ScoreResponse(_Content):
     split: Split
     rows: tuple[tuple[CaseNumber, str, str, Finite], ...]
     notes: Annotated[dict[NoteName, Finite], Field(max_length=MOST_NOTES)] = {}
+    spreads: tuple[tuple[str, str, Finite], ...] = ()  # region, metric, deviation over cases
 
 
 class ModelResponse(_Content):
@@ -154,7 +175,8 @@ def read_response(
     if said != site:
         raise PayloadError(plain(f"it answered under another name: {str(said)[:50]!r}"))
     if "refused" in payload.header:
-        raise PayloadError(plain(f"it refused: {payload.header['refused']}"))
+        reason = plain(f"it refused: {payload.header['refused']}")
+        raise Waits(reason) if payload.header.get("code") == WAITS else PayloadError(reason)
     response = _checked(TypeAdapter(kind), payload.header.get("response"), "response")
     return response, payload
 

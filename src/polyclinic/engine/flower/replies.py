@@ -14,6 +14,7 @@ from torch import Tensor
 from polyclinic.data.errors import listed
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.protocol import MOST
+from polyclinic.engine.flower.sealing import KEYS, ROOM
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED
 from polyclinic.federation.weights import LARGEST, Weights
@@ -49,14 +50,21 @@ def check_message(message: Message, known: Weights, images: int) -> None:
 
 
 def check_disclosure(message: Message, network: Weights) -> None:
-    """Refuse what a site discloses if another site's network has no place for it."""
+    """Refuse what a site discloses if another site's network has no place for it.
+
+    It is encrypted: only its name and its size can be seen.
+    """
     disclosed = {
-        name.removeprefix(f"{DISCLOSED}/"): tensor for name, tensor in message.extras.items()
+        name.removeprefix(f"{DISCLOSED}/"): tensor
+        for name, tensor in message.extras.items()
+        if name != f"{DISCLOSED}/{KEYS}"
     }
     other = [
         name
         for name, tensor in disclosed.items()
-        if name not in network or _shape(tensor) != _shape(network[name])
+        if name not in network
+        or tensor.dtype != torch.uint8
+        or not 0 <= tensor.nbytes - network[name].nbytes <= ROOM
     ]
     if other:
         raise PayloadError(f"it discloses what the network does not have: {listed(other, most=3)}")

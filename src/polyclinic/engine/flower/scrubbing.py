@@ -11,6 +11,14 @@ LONGEST = 2000  # characters
 class DataRefusal(ValueError):
     """The site's data cannot be used; the reason names files, so it stays in the site's log."""
 
+    refuses = "data"
+
+
+def code_of(error: Exception) -> str:
+    """What sort of refusal an error becomes: its class says, others are mistakes or failures."""
+    usual = "settings" if isinstance(error, ValueError) else "failure"
+    return str(getattr(error, "refuses", usual))
+
 
 def refusal(error: Exception, code: str, site: NodeFile) -> str:
     """What may be told of an error: the words of a refusal, of anything else only its kind.

@@ -10,6 +10,7 @@ from polyclinic.catalog import installed
 from polyclinic.config import load_study
 from polyclinic.engine.flower.engine import FlowerEngine, events_file
 from polyclinic.engine.flower.event_log import EventLog
+from polyclinic.engine.flower.signing import signing_with
 from polyclinic.engine.flower.transport import Link
 from polyclinic.engine.parents import end_with
 from polyclinic.engine.study import run_study
@@ -30,11 +31,15 @@ def host(link: Link, settings: Mapping[str, object]) -> None:
     log = EventLog(events_file(root, study))
     log.begin(str(settings["attempt"]))
     end_with(int(str(settings["coordinator"])))  # or this process would keep the run folder
+    certificate, key = (str(settings.get(name, "")) for name in ("certificate", "key"))
     try:
+        sign = signing_with(Path(certificate), Path(key)) if key else None
         run_study(
             study,
             root,
-            FlowerEngine(study, link, insecure=bool(settings["insecure"])),
+            FlowerEngine(
+                study, link, insecure=bool(settings["insecure"]), tell=log.tell, sign=sign
+            ),
             resume=bool(settings["resume"]),
             fresh=bool(settings["fresh"]),
             watch=log.add,

@@ -1,5 +1,6 @@
 """A site's service: checks requests, does the work, and lets out what the policy allows."""
 
+import json
 import logging
 import math
 import secrets
@@ -8,10 +9,12 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
-from polyclinic.config import Study, Tables
+from polyclinic.config import Tables
 from polyclinic.config.node_file import NodeFile
 from polyclinic.engine.devices import threads_of
+from polyclinic.engine.flower.approval import Approvals
 from polyclinic.engine.flower.carrier import PayloadError
+from polyclinic.engine.flower.describing import described
 from polyclinic.engine.flower.final_models import compare_models
 from polyclinic.engine.flower.leaving import leaving_scores
 from polyclinic.engine.flower.ledger import Ledger, LedgerBroken
@@ -23,17 +26,16 @@ from polyclinic.engine.flower.order import (
     check_score,
     check_stage,
     stage_of,
-    study_hash,
 )
 from polyclinic.engine.flower.own_results import keep_results, keep_trained
 from polyclinic.engine.flower.policy import Policy
 from polyclinic.engine.flower.protocol import (
-    NO_STATE,
     GreetingRequest,
     GreetingResponse,
     GuestRequest,
+    IntroductionRequest,
     ModelRequest,
-    Request,
+    RunRequest,
     ScoreRequest,
     ScoreResponse,
     StageRequest,
@@ -42,23 +44,19 @@ from polyclinic.engine.flower.protocol import (
     read_request,
     responding,
 )
-from polyclinic.engine.flower.scrubbing import refusal
+from polyclinic.engine.flower.scrubbing import code_of, refusal
+from polyclinic.engine.flower.sealing import SealingKey, sealed
+from polyclinic.engine.flower.starting import state_to_start
 from polyclinic.engine.flower.wire import Payload, pack, unpack
+from polyclinic.engine.flower.witness import LEDGER, Countersignatures
 from polyclinic.engine.pictures import draw_pictures
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import site_info
-from polyclinic.engine.site_runner import Scoring, SiteRunner
-from polyclinic.engine.states import SiteState
-from polyclinic.engine.tensors import DamagedFile
+from polyclinic.engine.site_runner import Scoring
 from polyclinic.federation.message import Message
 from polyclinic.runs import SiteInfo
 
 log = logging.getLogger("polyclinic.site")
-STATE_ADVICE = "Bring it back from a backup, or start the study with --fresh"
-
-
-class StateMismatch(ValueError):
-    """The server believes in a state that this site does not have."""
 
 
 class SiteService:
@@ -66,10 +64,14 @@ class SiteService:
 
     def __init__(self, site: NodeFile, tables: Tables) -> None:
         self.site = site
-        self.ledger = Ledger(site.state / "ledger.jsonl")
+        self.ledger = Ledger(site.state / "ledger.jsonl", site.server.address)
+        self.countersigned = Countersignatures(site.state, site.name, site.server.ca)
+        self.sealing = SealingKey.kept_in(site.state)
+        self._told: dict[str, Any] = {}  # what the reply tells of the ledger
         self.policy = Policy(site.allow, site.privacy, self.ledger)
+        self.approvals = Approvals(site.state, site.allow.studies)
         self.runs = OpenRuns(site, tables, self.policy)
-        self._latest: tuple[bytes, Payload] | None = None  # the last stage, and its response
+        self._latest: tuple[str, Payload] | None = None  # the last stage, and its response
         prepare_process(threads_of(site.threads))
 
     def respond(self, data: bytes) -> bytes:
@@ -77,37 +79,44 @@ class SiteService:
         try:
             return self._respond(data)
         except Exception as error:
-            code = secrets.token_hex(4)
-            log.exception("refused (%s)", code)
-            refused = refusal(error, code, self.site)
-            payload = Payload({"site": self.site.name, "refused": refused})
+            number = secrets.token_hex(4)
+            log.exception("refused (%s)", number)
+            refused, code = refusal(error, number, self.site), code_of(error)
+            payload = self._named(Payload({"refused": refused, "code": code}))
             try:
-                return self.ledger.add(payload, {"stage": "refusal", "refused": refused})
+                facts = {"stage": "refusal", "code": code, "refused": refused}
+                return self.ledger.add(payload, facts)
             except (LedgerBroken, OSError):  # the one thing that leaves all the same
                 return payload.to_bytes()
 
     def _respond(self, data: bytes) -> bytes:
+        self._told = {}
         payload = Payload.from_bytes(data, self.policy.largest)
         request = read_request(payload)
+        self._told = {LEDGER: self.countersigned.receive(payload.header, self.ledger)}
+        if isinstance(request, IntroductionRequest):
+            return self.ledger.add(self._named(Payload({})), {"stage": "introduction"})
         if isinstance(request, GreetingRequest):
             return self._greet(request)
+        self._check_approved(request)
         comes = not isinstance(request, ScoreRequest) or request.finalize
         message = unpack(payload) if comes else Message()
         self.policy.check_received(message)
         facts: dict[str, Any] = {
+            **self._about(request),
             "round": request.number,
             "stage": stage_of(request),
-            "study": study_hash(request.study),
             "asked": asked_for(request, payload),
         }
-        if self._latest is not None and self._latest[0] == data:
+        asked = json.dumps(payload.header["request"]) + facts["asked"]
+        if self._latest is not None and self._latest[0] == asked:
             # The response got lost on its way: the same leaves once more, with the same noise.
-            return self._sent(self._latest[1], request, {**facts, "again": True})
+            return self._sent(self._latest[1], {**facts, "again": True})
         check_repeats(self.ledger.lines(), facts, self.policy.allow.repeats)
         response, more = self._done(request, message)
         if isinstance(request, StageRequest):
-            self._latest = data, response
-        return self._sent(response, request, {**facts, **more})
+            self._latest = asked, response
+        return self._sent(response, {**facts, **more})
 
     def _done(self, request: VisitRequest, message: Message) -> tuple[Payload, dict[str, Any]]:
         """The response to a request, and what the ledger says of it."""
@@ -118,40 +127,55 @@ class SiteService:
                 return self._score(request, message if request.finalize else None)
             case ModelRequest() | GuestRequest():
                 run, info = self._run(request)
-                state, noted = self._state(run, request)
+                state, noted = state_to_start(run, request, self.runs.hash(request.study))
                 check_final(run.runner.assignment, run.run.study.evaluation, request, noted)
+                message = self.sealing.opened(message, request.run, run.runner.weights)
                 return compare_models(self.policy, run, info, state, request, message)
 
     def _greet(self, request: GreetingRequest) -> bytes:
         # First all that can be refused without a look at the data, which would divide them, too.
-        needed = self.policy.allow.cases
-        alone = SiteInfo(self.site.name, 0, self.runs.kind(request.study), needed)
-        self._check(self.runs.study(request.study), needed, self.runs.runner(request.study, alone))
-        data = self.runs.data(request.study)
-        about = site_info(data, self.runs.study(request.study).task.built)
-        run = self.runs.open(request.study, (about,))
-        self._check(run.run.study, len(data.train), run.runner)
+        run, needed = self.runs.run(request), self.policy.allow.cases
+        unseen = self.runs.sites(request.sites, self.runs.kind(request.study), needed)
+        self.policy.check_run(run.study, needed, self.runs.runner(run, unseen))
+        self._check_approved(request)
+        data = self.runs.data(request.study, run.choice.labels)
+        about = site_info(data, run.study.task.built)
+        opened = self.runs.open(request, about.kind, about.train)
+        self.policy.check_run(run.study, about.train, opened.runner)
         response = GreetingResponse(
             about=about,
-            scorable=len(data.scorable("val", run.run.study.task.built.regions)),
+            scorable=len(data.scorable("val", run.study.task.built.regions)),
             version=version("polyclinic"),
-            packages=run.run.study.packages,
+            packages=run.study.packages,
+            sealing=self.sealing.public,
         )
-        return self._sent(Payload(responding(response)), request, {"stage": "greeting"})
+        return self._sent(
+            Payload(responding(response)), {**self._about(request), "stage": "greeting"}
+        )
+
+    def _check_approved(self, request: RunRequest) -> None:
+        study = self.runs.hash(request.study)
+        self.approvals.check(study, lambda: described(study, request, self.runs))
 
     def _work(self, request: StageRequest, message: Message) -> tuple[Payload, dict[str, float]]:
         """The response of a stage, and the facts about its noise."""
         run, info = self._run(request)
-        state, noted = self._state(run, request)
+        study = self.runs.hash(request.study)
+        state, noted = state_to_start(run, request, study)
         check_stage(run.runner.assignment, request, noted)
-        run.states.keep_only(info.name, [*request.keep, request.reads])
+        states = run.states(request.run)
+        states.keep_only(info.name, [*request.keep, request.reads])
         stage = run.runner.assignment.stage(request.stage)
+        message = self.sealing.opened(message, request.run, run.runner.weights)
         visit = run.runner.visit(info, run.data, stage, message, state, request.number)
         self.policy.check_message(visit.reply)
         reply, noise = self.policy.blurred(visit.reply, message.weights)
+        if stage.discloses and (reply.extras or not reply.weights):  # shared ones the server reads
+            self.policy.check_recipients(request.recipients)
+            reply = sealed(reply, request.recipients, request.run)
         note = {"run": request.run, "round": str(request.number), "stage": request.stage}
-        note["study"] = study_hash(request.study)
-        run.states.save(info.name, request.writes, visit.state, note)
+        states.save(info.name, request.writes, visit.state, {**note, "study": study})
+        run.forget_others(request.run)
         response = StageResponse(
             number=request.number,
             stage=request.stage,
@@ -167,7 +191,7 @@ class SiteService:
     ) -> tuple[Payload, dict[str, Any]]:
         """The scores, and what the ledger says of them."""
         run, info = self._run(request)
-        state, noted = self._state(run, request)
+        state, noted = state_to_start(run, request, self.runs.hash(request.study))
         check_score(run.runner.assignment, run.run.study.evaluation, request, noted)
         scoring = Scoring(request.number, request.split, request.metrics, request.model)
         rows, cases, predicted, notes = run.runner.score(info, run.data, scoring, message, state)
@@ -180,64 +204,42 @@ class SiteService:
             if run.run.study.evaluation.pictures:
                 task = run.runner.assignment.task
                 draw_pictures(run.run.folder, info.name, task, cases, predicted, rows)
-        leaving, notes = leaving_scores(self.policy.allow.scores, request.split, rows, cases, notes)
+        left = leaving_scores(self.policy.allow.scores, request.split, rows, cases, notes)
         response = ScoreResponse(
-            number=request.number, split=request.split, rows=leaving, notes=notes
+            number=request.number,
+            split=request.split,
+            rows=left.rows,
+            spreads=left.spreads,
+            notes=left.notes,
         )
-        return Payload(responding(response)), {"notes": notes, "bare": "scores"}
+        return Payload(responding(response)), {"notes": left.notes, "bare": "scores"}
 
-    def _sent(self, payload: Payload, request: Request, facts: Mapping[str, Any]) -> bytes:
-        """The payload with the site's name as it leaves, after a line in the ledger."""
+    def _about(self, request: RunRequest) -> dict[str, Any]:
+        """What the ledger says of the run that a request is of."""
         study = self.runs.study(request.study)
-        run = f"{study.name}, {study.method[0].title}, seed {study.seeds[0]}"
+        run = f"{study.name}, {request.method}, seed {request.seed}"
+        return {"run": run, "study": self.runs.hash(request.study)}
+
+    def _named(self, payload: Payload) -> Payload:
+        return replace(payload, header={"site": self.site.name, **payload.header, **self._told})
+
+    def _sent(self, payload: Payload, facts: Mapping[str, Any]) -> bytes:
+        """The payload with the site's name as it leaves, after a line in the ledger."""
         numbers = payload.header.get("message", {}).get("numbers", {})
-        named = replace(payload, header={"site": self.site.name, **payload.header})
-        data = self.ledger.add(named, {"run": run, **facts, "numbers": numbers})
+        data = self.ledger.add(self._named(payload), {**facts, "numbers": numbers})
         where = f"round {facts['round']}, {facts['stage']}" if "round" in facts else facts["stage"]
-        log.info("%s, %s: %.3f MB leave", run, where, len(data) / 1e6)
+        log.info("%s, %s: %.3f MB leave", facts["run"], where, len(data) / 1e6)
         return data
 
     def _run(self, request: VisitRequest) -> tuple[SiteRun, SiteInfo]:
-        sites = tuple(SiteInfo(*each) for each in request.sites)
+        run = self.runs.open(request, request.labels, request.train)
+        sites = run.runner.assignment.sites
         info = next((each for each in sites if each.name == self.site.name), None)
-        run = self.runs.open(request.study, sites)
         kind, images = run.data.kind, len(run.data.train)
         if info is None or (info.kind, info.train) != (kind, images):
             raise PayloadError(
                 f"the server takes site {self.site.name} for another one than it is: it has "
                 f"{images} training cases with labels of the kind {kind}"
             )
-        self._check(run.run.study, images, run.runner)
+        self.policy.check_run(run.run.study, images, run.runner)
         return run, info
-
-    def _check(self, study: Study, cases: int, runner: SiteRunner) -> None:
-        discloses = any(stage.discloses for stage in runner.assignment.stages)
-        shown = any(stage.from_images for stage in runner.assignment.stages)
-        needed = runner.assignment.method.predicts_with(runner.net) if discloses else frozenset()
-        leaving = needed.union(*map(runner.shared_in, runner.assignment.stages))
-        self.policy.check_study(study, cases, leaving, discloses=discloses, from_images=shown)
-
-    def _state(
-        self, run: SiteRun, request: VisitRequest
-    ) -> tuple[SiteState | None, dict[str, str] | None]:
-        """The state to start from, and what is noted about it; None before the first visit."""
-        if request.reads == NO_STATE:
-            return None, None
-        present = run.states.rounds(self.site.name)
-        if request.reads in present:
-            try:
-                state, note = run.states.read(self.site.name, request.reads)
-            except DamagedFile as error:
-                raise StateMismatch(f"{error}. {STATE_ADVICE}") from error
-            if note.get("run") == request.run:
-                if note.get("study") != study_hash(request.study):
-                    raise StateMismatch(
-                        "the settings of the study are not those with which the state began. "
-                        "Bring them back, or start the study with --fresh"
-                    )
-                return state, note
-        raise StateMismatch(
-            f"site {self.site.name} does not have the state that the server believes in (version "
-            f"{request.reads}; it has {', '.join(map(str, present)) or 'none'}): its state folder "
-            f"was lost or replaced. {STATE_ADVICE}"
-        )

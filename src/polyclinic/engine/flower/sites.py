@@ -30,6 +30,7 @@ from polyclinic.engine.flower.replies import (
 from polyclinic.engine.flower.transport import Failure, Transport
 from polyclinic.engine.flower.versions import Versions
 from polyclinic.engine.flower.wire import Payload, pack, unpack
+from polyclinic.engine.flower.witness import Witness
 from polyclinic.engine.reply_store import ReplyStore
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.sites import Reply, Scored
@@ -50,15 +51,17 @@ class FlowerSites:
         runner: SiteRunner,
         transport: Transport,
         folder: Path,
-        study: str,
+        requests: Mapping[str, Mapping[str, Any]],
+        witness: Witness,
         threads: int,
         *,
         cross_site: bool = False,
     ) -> None:
+        """`requests` is what every request says to each site of the study and the run."""
         self.runner, self.threads = runner, threads
         self.run, self.cross_site = RunFolder(folder), cross_site
         self.transport = transport
-        self.study = study
+        self.requests, self.witness = requests, witness
         self.scored = self.trained = runner.assignment.sites
         self.quorum = transport.settings.quorum
         checkpoint = Checkpoint(folder / "checkpoint")
@@ -85,8 +88,9 @@ class FlowerSites:
                 stage=stage.name,
                 writes=version,
                 encoding=self.transport.settings.encoding,
+                recipients=self.witness.recipients(site) if stage.discloses else (),
             )
-            payload = self.payload(request, message)
+            payload = self.payload(site, request, message)
             payloads[site], sizes[site] = payload.to_bytes(), payload.nbytes
         held: dict[str, Reply] = {}
         signatures: dict[str, Signature] = {}
@@ -127,7 +131,7 @@ class FlowerSites:
                 model=scoring.model,
             )
             message = messages[info.name] if messages else None
-            payloads[info.name] = self.payload(request, message).to_bytes()
+            payloads[info.name] = self.payload(info.name, request, message).to_bytes()
         responses = dict(self.transport.exchange(payloads))
         for site in payloads:
             yield self.scores_in(site, responses[site], scoring)
@@ -143,13 +147,12 @@ class FlowerSites:
     def common(self, site: str, number: int, since: int) -> dict[str, Any]:
         """What every request to a site says, for work on its state of round `since`."""
         versions = {self.versions.before(site, each) for each in (*self.needed, since)}
+        info = next(each for each in self.scored if each.name == site)
         return {
-            "study": self.study,
+            **self.requests[site],
             "run": self.versions.run,
-            # How many cases the others have is nobody's business.
-            "sites": tuple(
-                (s.name, s.index, s.kind, s.train if s.name == site else 0) for s in self.scored
-            ),
+            "labels": info.kind,
+            "train": info.train,
             "number": number,
             "reads": self.versions.before(site, since),
             "keep": tuple(sorted(versions - {NO_STATE})),
@@ -160,12 +163,16 @@ class FlowerSites:
         names = [each.name for each in self.runner.assignment.stages]
         return number * len(names) + names.index(stage.name)
 
-    def payload(self, request: VisitRequest, message: Message | None) -> Payload:
+    def payload(self, site: str, request: VisitRequest, message: Message | None) -> Payload:
         """A request with the message that goes with it, if any."""
         encoding = self.transport.settings.encoding
         exact = "float32" if encoding == "difference" else encoding
-        header = requesting(request)
-        return Payload(header) if message is None else pack(header, message, exact)
+        header = {**requesting(request), **self.witness.header(site)}
+        if message is None:
+            return Payload(header)
+        names = dict(zip((each.name for each in self.scored), request.sites, strict=True))
+        extras = {_renamed(key, names): each for key, each in message.extras.items()}
+        return pack(header, replace(message, extras=extras), exact)
 
     def _reply(
         self,
@@ -213,12 +220,21 @@ class FlowerSites:
             if (scores.number, scores.split) != (scoring.round, scoring.split):
                 raise PayloadError(f"it answered for round {scores.number}, split {scores.split}")
             regions = self.runner.assignment.task.regions
-            if not all(r[1] in regions and r[2] in scoring.metrics for r in scores.rows):
+            told = [*(row[1:3] for row in scores.rows), *(each[:2] for each in scores.spreads)]
+            if not all(region in regions and name in scoring.metrics for region, name in told):
                 raise PayloadError("it has scores of regions or metrics that nobody asked for")
         except PayloadError as error:
             return replace(Scored.of(scoring, site, ()), missed=str(error))
-        return Scored.of(scoring, site, scores.rows, scores.notes)
+        # Of a site that gives only means, these are all that tables can say of its cases.
+        spreads = {f"spread of {name}, {region}": each for region, name, each in scores.spreads}
+        return Scored.of(scoring, site, scores.rows, {**scores.notes, **spreads})
 
 
 def _missed(number: int, stage: str, site: str, reason: str) -> Reply:
     return Reply(None, RoundLine(round=number, stage=stage, site=site, missed=reason))
+
+
+def _renamed(key: str, names: Mapping[str, str]) -> str:
+    """The name of an extra with sites in it called as the receiver knows them."""
+    first, *rest = key.split("/")
+    return "/".join((first, *(names.get(each, each) for each in rest)))

@@ -126,6 +126,7 @@ class Transport:
     link: Link
     settings: EngineSettings
     greeting: bytes | None = None  # asks machines without a registered name who they are
+    heard: Callable[[str, bytes], None] | None = None  # hears every reply of a site
     silence: float = SILENCE
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -152,6 +153,8 @@ class Transport:
             for site, reply in self._receive(deliveries.open):
                 progress = self.clock()
                 if deliveries.ends(site, reply):
+                    if self.heard and isinstance(reply, bytes):
+                        self.heard(site, reply)
                     yield site, reply
             now = self.clock()
             lost = deliveries.unsent and not deliveries.open and now - progress > patience
