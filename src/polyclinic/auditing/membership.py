@@ -145,7 +145,7 @@ def _remarks(
     )
     yield "Where the training cases differ from the others in themselves, attacks succeed by that."
     if not references:
-        yield "There are no models for reference; a run of the method local, with --reference, is."
+        yield "There are no models for reference; --reference takes those of a run with local."
     elif any(origin.run.choice.name != "local" for origin in references):
         yield (
             "The reference models had a share of the cases by way of the federation, which "

@@ -61,6 +61,8 @@ def test_it_tells_the_ledger_and_epsilon_with_its_units(hospitals, dossier):
     patient = float(re.search(r"counts half: ε = ([\d.]+)", text)[1])
     assert patient > update > 0
     assert "which have no noise: ε = infinite" in text
+    assert "; scores; numbers of cases, kind of labels" in row(text, "what leaves")[0]
+    assert "running statistics" not in row(text, "what leaves")[0]
     assert row(text, "countersigned by the coordinator") == ["agrees"]
 
 
@@ -124,7 +126,7 @@ def test_another_setting_of_the_study_makes_another_page(hospitals, dossier):
         ("[federation]\nrounds = 77\n", "rounds", "77 in each run"),
         ("[training]\nbatch = 9\n", "rounds", "with 9 images each"),
         ('[task]\nname = "fundus"\n', "task", "fundus: background, rim, cup"),
-        ("[evaluation]\nevery = 1\n", "scores of validation cases", "20 times in each run"),
+        ("[evaluation]\nevery = 1\n", "times that validation cases are scored", "in each run: 20"),
     ):
         other = hospitals.folder / "other.toml"
         task = "" if "[task]" in setting else 'task = "octa"\n'

@@ -51,10 +51,13 @@ def study_facts(study: Study) -> Facts:
         ("rounds", f"{rounds} in each run, of {budget} with {training.batch} images each"),
         ("learning rate", f"{training.learning_rate:g}"),
         ("training images are varied by", ", ".join(varied) or "nothing"),
-        ("scores of validation cases", f"{validations(study)} times in each run"),
+        ("times that validation cases are scored", f"in each run: {validations(study)}"),
         ("final models are scored at other sites", "yes" if study.evaluation.cross_site else "no"),
         ("replies are combined by", study.federation.combine),
-        ("sites", ", ".join(site.name for site in study.site) or "all of the study's source"),
+        (
+            "sites named in it",
+            ", ".join(site.name for site in study.site) or "all of the study's source",
+        ),
         ("code of other packages", packages or "none"),
     ]
 
@@ -77,7 +80,7 @@ def flows(node: NodeFile) -> Iterator[Flow]:
     """What could leave the hospital, and whether it does by its own file."""
     allow, privacy = node.allow, node.privacy
     noise = f"clipped to {privacy.clip:g}, noise {privacy.noise:g} × that" if privacy else "as is"
-    yield Flow("images, masks, labels, files", "never", "no message has room for them")
+    yield Flow("images, masks, labels, files", "never", "there is no such message")
     yield Flow("names of cases and patients", "never", "scores carry places instead of names")
     yield Flow("shared weights", f"of {_told(allow.parts)}, {noise}", "allow.parts, privacy")
     yield Flow("running statistics of norm layers", _statistics(node), "privacy.statistics")
@@ -133,7 +136,7 @@ def seen_by(node: NodeFile) -> Iterator[Seen]:
     )
     yield Seen("code that runs here", "none", "none: the hospital runs what it has installed")
     if node.server.insecure:
-        everybody = "the connection is not encrypted: so does everybody on the way"
+        everybody = "everybody on the way sees it too: nothing is encrypted"
         yield Seen("all of the above", everybody, everybody)
 
 
