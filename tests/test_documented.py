@@ -33,7 +33,7 @@ TINY = [
     "engine.threads=1",
 ]
 ONLY_PARSED = {"server", "site", "approve", "deploy check", "ledger verify", "ledger show"}
-ONLY_PARSED |= {"unseen", "serve"}
+ONLY_PARSED |= {"unseen", "audit", "serve"}
 """Commands that need other machines or what only a long run leaves, or that never end."""
 
 

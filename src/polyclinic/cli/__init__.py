@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from polyclinic.cli import federation
+from polyclinic.cli.audit import audit
 from polyclinic.cli.code import tables
 from polyclinic.cli.contract import check_method
 from polyclinic.cli.deploy import app as deploy_app
@@ -45,6 +46,7 @@ app.command()(federation.site)
 app.command()(federation.approve)
 app.callback()(options)
 app.command()(unseen)
+app.command()(audit)
 app.command()(check_method)
 app.command()(export)
 app.command()(predict)

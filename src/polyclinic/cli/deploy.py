@@ -1,4 +1,4 @@
-"""Commands that prepare a federation of real hospitals: polyclinic deploy init | check | key."""
+"""Commands that prepare a federation of real hospitals: polyclinic deploy init and others."""
 
 from __future__ import annotations
 
@@ -78,3 +78,21 @@ def key(
     typer.echo(f"{path}: keep it here; nobody else needs it")
     typer.echo(f"{public}: send it to the coordinator")
     typer.echo(f"{fingerprint(public)}: tell them this by telephone")
+
+
+@app.command()
+def dossier(
+    file: Annotated[Path, typer.Argument(help="A hospital's node.toml, or a coordinator.toml.")],
+    study: Annotated[
+        Path | None,
+        typer.Option(help="The study's TOML file; default: of the runs here, or beside FILE."),
+    ] = None,
+    to: Annotated[Path, typer.Option(help="The folder to write.")] = Path("dossier"),
+    runs: Annotated[
+        Path | None, typer.Option(help="The folder that holds all runs; default: as usual.")
+    ] = None,
+) -> None:
+    """Write for the data-protection officer what flows, who sees what, ε, ledger and audit."""
+    from polyclinic.engine.flower.deploy.dossier import write_dossier
+
+    typer.echo(f"dossier: {write_dossier(file, to, tables(), study=study, runs=runs)}")

@@ -42,8 +42,7 @@ class Run:
     @property
     def fold(self) -> int:
         """Which fold the test cases are, where the study has folds; else 0."""
-        data = self.settings.get("data", {})
-        return int(data.get("fold", 0)) if data.get("folds") else 0
+        return self.about.fold or 0
 
     @cached_property
     def patients(self) -> Mapping[str, Mapping[str, int]]:

@@ -1,5 +1,6 @@
 """One of three sites means harm: the coordinator trusts no number of its replies."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -84,3 +85,54 @@ def test_a_change_far_longer_than_the_others_is_left_out(hospitals):
 def test_the_study_says_how_much_longer_a_change_may_be(hospitals):
     said = left_out(hospitals, scaled(2.0), "engine.name=flower", "engine.stray=1.5")
     assert "times as long as the median one" in said
+
+
+def spoilt(answer: bytes, rng: random.Random) -> bytes:
+    """A reply with bytes turned around, cut out, put in, cut off, or values set to odd ones."""
+    changed = bytearray(answer)
+    if rng.random() < 0.4:
+        payload = Payload.from_bytes(answer)
+        odd = rng.choice([float("nan"), float("inf"), -3e38, 1e6, 0.0])
+        name = rng.choice(sorted(payload.tensors))
+        filled_ = {name: torch.full_like(payload.tensors[name], odd)}
+        return replace(payload, tensors={**payload.tensors, **filled_}).to_bytes()
+    for _ in range(rng.randint(1, 3)):
+        # The header, where names and numbers stand, as often as the rest.
+        place = rng.randrange(min(len(changed), rng.choice([400, len(changed)])))
+        kind = rng.randrange(4)
+        if kind == 0:
+            changed[place] ^= rng.randrange(1, 256)
+        elif kind == 1:
+            changed[place:place] = rng.randbytes(rng.randint(1, 9))
+        elif kind == 2:
+            del changed[place : place + rng.randint(1, 9)]
+        else:
+            changed[place : place + 1] = rng.choice([b"-", b"9" * 30, b'"', b"{", b"\x00", b"null"])
+    return bytes(changed)
+
+
+@pytest.mark.slow
+def test_thirty_spoilt_replies_stop_no_study_and_reach_no_model(hospitals):
+    rng, sent = random.Random(0), []
+    link = InProcessLink.of(hospitals.services(state="fuzzed"))
+    honest = link.responding[101]
+
+    def hostile(data: bytes) -> bytes:
+        answer = honest(data)
+        if header_of(data)["request"].get("stage") != "fit":
+            return answer
+        sent.append(spoilt(answer, rng))
+        return sent[-1]
+
+    link.responding[101] = hostile
+    study = hospitals.study("fedavg", *ONCE[1:], "federation.rounds=30")
+    hospitals.run_with(link, study)
+    folder = RunFolder(hospitals.run_folder(study))
+    assert folder.finished
+    missed = [line for line in folder.rounds() if line.missed]
+    assert {line.site for line in missed} == {hospitals.names[0]}
+    assert len(missed) > 5
+    weights = hospitals.site_model(study, hospitals.names[1], "fuzzed")
+    assert all(bool(t.isfinite().all()) for t in weights.values())
+    assert all(float(t.abs().max()) <= 1e6 for t in weights.values() if t.is_floating_point())
+    assert len(sent) >= 30

@@ -1,0 +1,1 @@
+"""What a finished run gives away about the cases it was trained on (`polyclinic audit`)."""
