@@ -112,9 +112,10 @@ def spoilt(answer: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.slow
-def test_thirty_spoilt_replies_stop_no_study_and_reach_no_model(hospitals):
-    rng, sent = random.Random(0), []
-    link = InProcessLink.of(hospitals.services(state="fuzzed"))
+@pytest.mark.parametrize("seed", range(34))
+def test_a_thousand_spoilt_replies_stop_no_study_and_reach_no_model(hospitals, seed):
+    rng, sent = random.Random(seed), []
+    link = InProcessLink.of(hospitals.services(state=f"fuzzed-{seed}"))
     honest = link.responding[101]
 
     def hostile(data: bytes) -> bytes:
@@ -132,7 +133,7 @@ def test_thirty_spoilt_replies_stop_no_study_and_reach_no_model(hospitals):
     missed = [line for line in folder.rounds() if line.missed]
     assert {line.site for line in missed} == {hospitals.names[0]}
     assert len(missed) > 5
-    weights = hospitals.site_model(study, hospitals.names[1], "fuzzed")
+    weights = hospitals.site_model(study, hospitals.names[1], f"fuzzed-{seed}")
     assert all(bool(t.isfinite().all()) for t in weights.values())
     assert all(float(t.abs().max()) <= 1e6 for t in weights.values() if t.is_floating_point())
     assert len(sent) >= 30
