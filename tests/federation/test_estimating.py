@@ -293,7 +293,7 @@ def test_a_site_that_took_no_part_estimates_them_too(federation, settings, then)
     found = try_models(done.run, known, torch.device("cpu"), iterations=2)
     own = {row[1:] for row in found if row.model == known.name and row.metric == "dice"}
     assert own == {
-        (score.case, score.region, score.metric, score.value)
+        (score.case, score.region, score.metric, score.value, score.patient)
         for score in done.folder.scores("test")
         if score.site == known.name and score.metric == "dice"
     }

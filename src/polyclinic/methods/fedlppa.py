@@ -165,7 +165,7 @@ class FedLPPA(BlendingMethod):
 
     def attention_maps(self, site: Site, images: Tensor) -> Mapping[str, Tensor]:
         """Where the prompts add most."""
-        return context_maps(cast(PromptedSegmenter, site.net), images)
+        return cast(PromptedSegmenter, site.net).context_maps(images)
 
     def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:
         """W, and what another site's prompts would change."""
@@ -173,14 +173,6 @@ class FedLPPA(BlendingMethod):
         if self.fusion:
             notes |= swapped(site, batch, whose_prompts(site), whose_prompts(site, 1))
         return notes
-
-
-def context_maps(net: PromptedSegmenter, images: Tensor) -> dict[str, Tensor]:
-    """How strong the context is that the prompts give the deepest map, at every place."""
-    if net.prompts is None or net.fusion is None:
-        return {}
-    deepest = net.encoder(images)[-1]
-    return {"context of prompts": net.fusion(deepest, net.prompts(deepest)).norm(dim=1)}
 
 
 def whose_prompts(site: Site, other: int = 0) -> dict[str, Tensor]:

@@ -201,6 +201,13 @@ class PromptedSegmenter(Segmenter):
         assert self.second is not None, "a second decoder was asked for and is not there"
         return self._main(features), self.second(features)
 
+    def context_maps(self, images: Tensor) -> dict[str, Tensor]:
+        """How strong the context is that the prompts give the deepest map, at every place."""
+        if self.prompts is None or self.fusion is None:
+            return {}
+        deepest = self.encoder(images)[-1]
+        return {"context of prompts": self.fusion(deepest, self.prompts(deepest)).norm(dim=1)}
+
     def _features(self, images: Tensor) -> list[Tensor]:
         self.check(images)
         features = self.encoder(images.to(memory_format=torch.channels_last))
