@@ -227,8 +227,7 @@ def test_one_method_alone_and_metrics_without_a_direction_are_not_ranked(tmp_pat
 def test_folds_are_averaged_and_their_spread_is_that_of_the_folds(tmp_path):
     for fold, seed, value in ((0, 0, 0.4), (0, 1, 0.6), (1, 0, 0.7), (1, 1, 0.9)):
         run = write_scores(tmp_path / f"{fold}", "A", {"alpha": [value]}, seed=seed)
-        settings = run.settings_text().replace("[data]", f"[data]\nfolds = 2\nfold = {fold}")
-        (run.path / "study.toml").write_text(settings)
+        run.write_about(run.about().model_copy(update={"fold": fold}))
     paths = [tmp_path / "0" / "demo", tmp_path / "1" / "demo"]
     table = comparison_table(read_runs(paths), "dice")
     cell = column(table, "alpha")["A"]
