@@ -202,7 +202,7 @@ def test_what_a_diverged_network_gives_stays_visible():
     unlabelled = torch.ones(2, 5, 4, dtype=torch.bool)
     for broken in (float("nan"), float("inf")):
         spoiled = guide.detach().clone()
-        spoiled[:, :, 2:4, 1:3] = broken
+        spoiled[:, :, :3] = broken
         assert tree_energy(values, guide, [spoiled], unlabelled).isnan()
         assert not tree_energy(values * broken, guide, [guide], unlabelled).isfinite()
 
