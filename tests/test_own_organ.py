@@ -85,7 +85,6 @@ def test_from_three_sources_to_a_report(folder):
     assert all(site in told for site in SIZES)
     assert "contact-sheet.png" in told
     polyclinic("run", "study.toml")
-    polyclinic("report", "runs/study")
 
     page = next((folder / "runs" / "study").rglob("*.html")).read_text()
     assert "vessels: vessel" in page

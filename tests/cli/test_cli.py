@@ -61,7 +61,8 @@ def site(tmp_path) -> Path:
 
 
 def test_a_study_runs_from_file_to_report(polyclinic, study, tmp_path):
-    study.write_text(STUDY + TWO_SITES)
+    few = '[evaluation]\nmetrics = ["dice"]\npictures = false\n'
+    study.write_text(STUDY + few + TWO_SITES)
     code, out, _ = polyclinic("run", study, "--runs", tmp_path / "runs")
     assert code == 0
     assert "round 1/1" in out

@@ -21,6 +21,7 @@ class Logits(Method):
 '''
 
 
+@pytest.mark.slow
 def test_a_method_of_the_table_is_checked(polyclinic):
     code, out, _ = polyclinic("check-method", "fedbn")
     assert code == 0

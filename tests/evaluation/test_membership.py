@@ -40,6 +40,7 @@ def test_an_interval_holds_the_value_and_is_wider_where_cases_share_patients():
     assert strangers.high - strangers.low < 0.7 * (shared.high - shared.low)
 
 
+@pytest.mark.slow
 def test_intervals_hold_one_half_about_as_often_as_they_say_where_nothing_is_to_be_found():
     rng = np.random.default_rng(2)
     found = [success([evidence(*rng.normal(size=(2, 40)))], seed=n).auc for n in range(60)]

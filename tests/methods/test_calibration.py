@@ -79,7 +79,7 @@ def test_equal_models_disagree_nowhere_so_it_is_fine_tuning_and_nothing_travels(
 
 
 @pytest.mark.parametrize("formula", ['"distance"', '"deviation"'])
-def test_equal_queries_are_lent_and_disagree_nowhere_so_it_is_fine_tuning(
+def test_equal_queries_are_disclosed_and_disagree_nowhere_so_it_is_fine_tuning(
     federation, monkeypatch, formula
 ):
     monkeypatch.setitem(FINISHING_STEPS, "alike", Alike)
@@ -228,7 +228,7 @@ def test_every_site_keeps_its_own_private_weights_through_the_exchange(federatio
         assert all(torch.equal(finalized[site][name], trained[site][name]) for name in own)
 
 
-def test_where_one_site_lends_what_another_shares_all_get_both(federation):
+def test_where_one_site_discloses_what_another_shares_all_get_both(federation):
     exchange = Exchange(federation(sites=3), "fedavg")
     first, second, third = (info.name for info in exchange.sites.trained)
     server = exchange.server
@@ -250,7 +250,7 @@ def test_who_holds_back_what_the_server_does_not_have_is_no_judge(federation):
     assert set(models) == {second}
 
 
-def test_what_no_prediction_needs_is_not_lent(federation):
+def test_what_no_prediction_needs_is_not_disclosed(federation):
     exchange = Exchange(federation(), "pflfe")
     exchange.ask(exchange.finalize, 2)
     _, replies = exchange.ask(exchange.disclose, 2)
@@ -259,8 +259,11 @@ def test_what_no_prediction_needs_is_not_lent(federation):
         assert parts == {"decoder", "head"}
 
 
-@pytest.mark.parametrize(("method", "unheard"), [("fedlppa", "second"), ("fedicra", "guides")])
-def test_neither_a_second_decoder_nor_guides_are_lent(federation, method, unheard):
+@pytest.mark.parametrize(
+    ("method", "unheard"),
+    [("fedlppa", "second"), pytest.param("fedicra", "guides", marks=pytest.mark.slow)],
+)
+def test_neither_a_second_decoder_nor_guides_are_disclosed(federation, method, unheard):
     small = federation(kinds=("point", "scribble", "block"))
     exchange = Exchange(small, method, "method.uses=trained")
     exchange.ask(exchange.finalize, 2)
@@ -271,7 +274,7 @@ def test_neither_a_second_decoder_nor_guides_are_lent(federation, method, unhear
         assert unheard not in parts
 
 
-def test_nothing_lent_is_ever_in_a_file_of_the_server(federation, monkeypatch):
+def test_nothing_disclosed_is_ever_in_a_file_of_the_server(federation, monkeypatch):
     small = federation()
     study = small.study("fedbn", LAST, then=igc())
     (run,) = runs_of(study, small.folder / "runs")
@@ -296,7 +299,7 @@ def test_a_site_that_missed_the_finalizing_is_told_so(federation):
         exchange.ask(exchange.disclose, 2)
 
 
-def test_equal_models_that_were_lent_disagree_nowhere_too(federation):
+def test_equal_models_that_were_disclosed_disagree_nowhere_too(federation):
     method, site, batch = a_site(federation, "fedbn", kinds=("mask",))
     models = [site.twin({}), site.twin(dict(site.weights))]
     site.net.eval()

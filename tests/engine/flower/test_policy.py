@@ -69,7 +69,7 @@ def test_disclosing_is_refused_before_anything_is_trained(policy, study):
     assert "cannot run with privacy: private weights are to be disclosed" in str(told.value)
 
 
-def test_nothing_is_lent_unless_the_site_agreed(policy):
+def test_nothing_is_disclosed_unless_the_site_agreed(policy):
     message = Message(extras={"disclosed/head.bias": torch.zeros(2)})
     policy(disclose=True).check_message(message)
     with pytest.raises(PolicyRefusal, match="has not agreed"):
