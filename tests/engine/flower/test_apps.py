@@ -10,7 +10,7 @@ from flwr.app import Context, RecordDict
 from flwr.app import Message as FlowerMessage
 
 from polyclinic.config import to_toml
-from polyclinic.engine.flower import site_app
+from polyclinic.engine.flower import guard, site_app
 from polyclinic.engine.flower.carrier import from_records, receive, to_records
 from polyclinic.engine.flower.coordinator import across_hospitals
 from polyclinic.engine.flower.engine import events_file
@@ -19,6 +19,7 @@ from polyclinic.engine.flower.guard import (
     ForeignCode,
     Guard,
     differences,
+    in_turn,
     write_bundle,
     write_programs,
 )
@@ -169,3 +170,23 @@ def test_the_guarded_program_stands_before_flowers_own(tmp_path):
     closed = subprocess.run([programs / "flwr-agentapp"], capture_output=True, text=True)
     assert closed.returncode == 1
     assert "closed at this site" in closed.stderr
+
+
+def test_programs_start_one_after_another_and_those_too_late_not_at_all(tmp_path, monkeypatch):
+    lock, started = tmp_path / "starting", []
+
+    def start(name):
+        with in_turn(lock):
+            started.append(name)
+
+    with in_turn(lock):
+        second = threading.Thread(target=start, args=("second",))
+        second.start()
+        second.join(0.2)
+        assert started == []
+    second.join()
+    assert started == ["second"]
+    monkeypatch.setattr(guard, "LATE", -1.0)
+    with pytest.raises(SystemExit, match="too busy"):
+        start("late")
+    assert started == ["second"]

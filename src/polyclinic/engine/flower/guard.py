@@ -6,11 +6,14 @@ Flower unpacks the app it was sent and puts its folder on Python's path. Before 
 from there the guard compares the folder with the bundle of the installed Polyclinic.
 """
 
+import fcntl
 import os
 import stat
 import sys
+import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points, version
@@ -26,6 +29,7 @@ GUARDED = "flwr-clientapp"
 CLOSED = ("flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
 """Flower's other programs, which nobody may start at a site."""
 FILE = "pyproject.toml"
+LATE = 25.0  # seconds; a program that is silent for 30 is given up by Flower, which starts another
 _DESCRIPTION = """\
 [build-system]
 requires = ["hatchling"]
@@ -113,7 +117,23 @@ def main() -> None:  # pragma: no cover (in a process of its own)
     end_with(os.getppid())
     sys.meta_path.insert(0, Guard(Path(os.environ["FLWR_HOME"]) / "apps"))
     (program,) = entry_points(group="console_scripts", name=GUARDED)
-    program.load()()
+    with in_turn(Path(sys.argv[0]).parent / "starting"):
+        run = program.load()
+    run()
+
+
+@contextmanager
+def in_turn(lock: Path) -> Iterator[None]:
+    """Let one program start at a time, and end those that waited until Flower gave them up.
+
+    Otherwise a machine that is too busy to start a program in time starts more and more of them.
+    """
+    came = time.monotonic()
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if time.monotonic() - came > LATE:
+            raise SystemExit("this machine is too busy; Flower has started another program by now")
+        yield
 
 
 def write_programs(folder: Path) -> Path:
