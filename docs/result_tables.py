@@ -1,0 +1,137 @@
+"""Tables of results in the documentation: `make results RUNS=FOLDER` makes them from run folders.
+
+Of each study it leaves results/<study>.json, and it fills the pages anew from all that lie there:
+what stands between `<!-- result STUDY -->` or `<!-- papers -->` and `<!-- end -->` is written by
+nobody else.
+"""
+
+import json
+import re
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from paper_tables import papers
+
+from polyclinic.evaluation.statistics import OVERALL
+from polyclinic.report.conditions import scored_rows
+from polyclinic.report.exports import to_markdown
+from polyclinic.report.reading import Comparison, MethodRuns, read_runs
+from polyclinic.report.score_tables import Table, comparison_table
+from polyclinic.report.sheets import Entry, Sheet, mark_sentence, scored, spread_sentence
+from polyclinic.report.words import region_title
+from polyclinic.runs import RunError, find_runs, write_atomic
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS / "results"
+PAGES = (DOCS / "results.md", DOCS / "papers.md")
+MARKED = re.compile(r"(<!-- (?:result ([\w.-]+)|papers) -->\n).*?(<!-- end -->)", re.S)
+
+
+def main(runs: list[str]) -> None:
+    """Read the studies that the run folders belong to, then fill the pages."""
+    studies = [run.parent.parent for run in find_runs(runs)] if runs else []
+    for folder in dict.fromkeys(studies):
+        try:
+            text = as_json(result(read_runs([folder])))
+        except RunError as error:
+            print(f"{folder.name} is left out: {error}")  # noqa: T201
+        else:
+            write_atomic(RESULTS / f"{folder.name}.json", text)
+    for page in PAGES:
+        write_atomic(page, filled(page.read_text()))
+
+
+def result(comparison: Comparison) -> Sheet:
+    """A study's first metric by site, then its means over sites by region, and other metrics'."""
+    done = replace(comparison, methods=tuple(each for each in comparison.methods if each.finished))
+    if not done.methods:
+        raise RunError("no run has finished")
+    table, *others = [comparison_table(done, metric, [OVERALL]) for metric in done.metrics]
+    places = [n for n, each in enumerate(table.columns) if each.kind in ("site", "average")]
+    regions = done.regions_of(done.metrics[0])
+    regions = regions if len(regions) > 1 else ()
+    means = [
+        *((region_title(r), comparison_table(done, done.metrics[0], [r])) for r in regions),
+        *((other.measure.title_with_unit, other) for other in others),
+    ]
+    seeds = {run.about.seed for run in comparison.runs}
+    rows = zip(table.rows, scored_rows(done), strict=True)
+    return Sheet(
+        name=comparison.studies[0],
+        title=f"{table.measure.title_with_unit} {table.measure.arrow}".strip(),
+        caption=f"{spread_sentence(table)}{mark_sentence(table)} {table.conditions}",
+        heads=(
+            "Method",
+            *(table.columns[n].name for n in places[:-1]),
+            "mean",
+            *(head for head, _ in means),
+            "seeds",
+            "weighting",
+            "settings",
+        ),
+        rows=tuple(
+            (
+                Entry(row.title),
+                *(scored(row.cells[n], table) for n in places),
+                *(_average(each, place) for _, each in means),
+                Entry(_finished(method, seeds)),
+                Entry(row.conditions.weighting),
+                Entry(row.conditions.settings),
+            )
+            for place, (row, method) in enumerate(rows)
+        ),
+    )
+
+
+def as_json(sheet: Sheet) -> str:
+    """The table as text, a row a line: what is shown of each entry, without what is empty."""
+    told = {key: getattr(sheet, key) for key in ("name", "title", "caption", "heads")}
+    shown = ("text", "spread", "mark", "near")
+    rows = [
+        json.dumps(
+            [{k: v for k, v in asdict(entry).items() if k in shown and v} for entry in row],
+            ensure_ascii=False,
+        )
+        for row in sheet.rows
+    ]
+    head = json.dumps(told, indent=1, ensure_ascii=False).removesuffix("\n}")
+    return head + ',\n "rows": [\n' + ",\n".join(rows) + "\n]}\n"
+
+
+def from_json(text: str) -> Sheet:
+    """The table that `as_json` wrote."""
+    read = json.loads(text)
+    rows = tuple(tuple(Entry(**{"text": ""} | entry) for entry in row) for row in read["rows"])
+    return Sheet(**read | {"heads": tuple(read["heads"]), "rows": rows})
+
+
+def filled(page: str, results: Path = RESULTS) -> str:
+    """The page with all that is marked in it made anew from the results that are there."""
+    found = {file.stem: from_json(file.read_text()) for file in sorted(results.glob("*.json"))}
+
+    def made(marked: re.Match[str]) -> str:
+        before, study, after = marked.groups()
+        if study is None:
+            return f"{before}\n{papers(found)}\n{after}"
+        text = to_markdown(found[study]) if study in found else "*Not run yet.*\n"
+        return f"{before}\n{text}\n{after}"
+
+    return MARKED.sub(made, page)
+
+
+def _average(table: Table, place: int) -> Entry:
+    column = next(n for n, each in enumerate(table.columns) if each.kind == "average")
+    return scored(table.rows[place].cells[column], table)
+
+
+def _finished(method: MethodRuns, seeds: set[int]) -> str:
+    """The seeds whose runs have finished, and how many there are to be."""
+    done = sorted({run.about.seed for run in method.finished})
+    of = "" if len(done) == len(seeds) else f" of {len(seeds)}"
+    folds = f" × {len(method.folds)} folds" if len(method.folds) > 1 else ""
+    return f"{', '.join(map(str, done))}{of}{folds}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
