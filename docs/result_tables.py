@@ -8,6 +8,7 @@ nobody else.
 import json
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from polyclinic.report.exports import to_markdown
 from polyclinic.report.reading import Comparison, MethodRuns, read_runs
 from polyclinic.report.score_tables import Table, comparison_table
 from polyclinic.report.sheets import Entry, Sheet, mark_sentence, scored, spread_sentence
-from polyclinic.report.words import region_title
 from polyclinic.runs import RunError, find_runs, write_atomic
 
 DOCS = Path(__file__).parent
@@ -47,40 +47,31 @@ def result(comparison: Comparison) -> Sheet:
     done = replace(comparison, methods=tuple(each for each in comparison.methods if each.finished))
     if not done.methods:
         raise RunError("no run has finished")
-    table, *others = [comparison_table(done, metric, [OVERALL]) for metric in done.metrics]
-    places = [n for n, each in enumerate(table.columns) if each.kind in ("site", "average")]
-    regions = done.regions_of(done.metrics[0])
-    regions = regions if len(regions) > 1 else ()
-    means = [
-        *((region_title(r), comparison_table(done, done.metrics[0], [r])) for r in regions),
-        *((other.measure.title_with_unit, other) for other in others),
-    ]
+    first, *others = _as_named(done)
+    table = comparison_table(done, first, [OVERALL])
+    regions = done.regions_of(first) if len(done.regions_of(first)) > 1 else ()
+    means = [(region, comparison_table(done, first, [region])) for region in regions]
+    for other in others:
+        means.append(
+            (done.measure(other).title_with_unit, comparison_table(done, other, [OVERALL]))
+        )
     seeds = {run.about.seed for run in comparison.runs}
-    rows = zip(table.rows, scored_rows(done), strict=True)
+    told = [row.conditions for row in table.rows]
+    columns = [
+        ("Method", [Entry(row.title) for row in table.rows]),
+        *_by_site(table),
+        ("mean", _averages(table)),
+        *((head, _averages(each)) for head, each in means),
+        ("seeds", [Entry(_finished(row, seeds)) for row in scored_rows(done)]),
+        ("weighting", [Entry(each.weighting) for each in told]),
+        ("settings", [Entry(each.settings) for each in told]),
+    ]
     return Sheet(
         name=comparison.studies[0],
         title=f"{table.measure.title_with_unit} {table.measure.arrow}".strip(),
         caption=f"{spread_sentence(table)}{mark_sentence(table)} {table.conditions}",
-        heads=(
-            "Method",
-            *(table.columns[n].name for n in places[:-1]),
-            "mean",
-            *(head for head, _ in means),
-            "seeds",
-            "weighting",
-            "settings",
-        ),
-        rows=tuple(
-            (
-                Entry(row.title),
-                *(scored(row.cells[n], table) for n in places),
-                *(_average(each, place) for _, each in means),
-                Entry(_finished(method, seeds)),
-                Entry(row.conditions.weighting),
-                Entry(row.conditions.settings),
-            )
-            for place, (row, method) in enumerate(rows)
-        ),
+        heads=tuple(head for head, _ in columns),
+        rows=tuple(zip(*(entries for _, entries in columns), strict=True)),
     )
 
 
@@ -120,9 +111,21 @@ def filled(page: str, results: Path = RESULTS) -> str:
     return MARKED.sub(made, page)
 
 
-def _average(table: Table, place: int) -> Entry:
-    column = next(n for n, each in enumerate(table.columns) if each.kind == "average")
-    return scored(table.rows[place].cells[column], table)
+def _as_named(comparison: Comparison) -> list[str]:
+    """The metrics in the order in which the study names them."""
+    named = comparison.runs[0].settings.get("evaluation", {}).get("metrics", comparison.metrics)
+    return [metric for metric in named if metric in comparison.metrics]
+
+
+def _by_site(table: Table) -> Iterator[tuple[str, list[Entry]]]:
+    for place, column in enumerate(table.columns):
+        if column.kind == "site":
+            yield column.name, [scored(row.cells[place], table) for row in table.rows]
+
+
+def _averages(table: Table) -> list[Entry]:
+    place = [column.kind for column in table.columns].index("average")
+    return [scored(row.cells[place], table) for row in table.rows]
 
 
 def _finished(method: MethodRuns, seeds: set[int]) -> str:
