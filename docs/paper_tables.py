@@ -12,8 +12,17 @@ Results = Mapping[str, Sheet]
 
 def papers(results: Results) -> str:
     """The matrix of papers.toml, then for each study the paper's numbers beside ours."""
+    return "\n".join(_lines(_studies(), results))
+
+
+def named() -> set[str]:
+    """The studies of ours that are compared with a paper's."""
+    return {name for study in _studies() for name, _ in _wanted(study)}
+
+
+def _studies() -> list[dict[str, Any]]:
     text = (Path(__file__).parent / "papers.toml").read_text()
-    return "\n".join(_lines(tomllib.loads(text)["study"], results))
+    return tomllib.loads(text)["study"]
 
 
 def _lines(studies: list[dict[str, Any]], results: Results) -> Iterator[str]:
@@ -46,10 +55,14 @@ def _beside(study: dict[str, Any], results: Results) -> Iterator[str]:
         yield f"| {title} | {' | '.join([f'{said:.2f}', *cells])} |"
 
 
-def _ours(study: dict[str, Any], results: Results) -> list[tuple[str, str]]:
-    """The studies that ran here, and the head of the column that the paper has, too."""
-    wanted = [[f"{study['file']}-small", "mean"], *study.get("ours", [])]
-    return [(name, head) for name, head in wanted if name in results]
+def _wanted(study: dict[str, Any]) -> list[list[str]]:
+    """Studies of ours, and the head of the column that the paper has, too."""
+    return [[f"{study['file']}-small", "mean"], *study.get("ours", [])]
+
+
+def _ours(study: dict[str, Any], results: Results) -> list[list[str]]:
+    """Those of them that ran here."""
+    return [[name, head] for name, head in _wanted(study) if name in results]
 
 
 def _rows(sheet: Sheet, head: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from paper_tables import papers
+from paper_tables import named, papers
 
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report.conditions import scored_rows
@@ -20,19 +20,22 @@ from polyclinic.report.exports import to_markdown
 from polyclinic.report.reading import Comparison, MethodRuns, read_runs
 from polyclinic.report.score_tables import Table, comparison_table
 from polyclinic.report.sheets import Entry, Sheet, mark_sentence, scored, spread_sentence
-from polyclinic.runs import RunError, find_runs, write_atomic
+from polyclinic.runs import RunError, write_atomic
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
 PAGES = (DOCS / "results.md", DOCS / "papers.md")
+MARKED_STUDY = re.compile(r"<!-- result ([\w.-]+) -->")
 MARKED = re.compile(r"(<!-- (?:result ([\w.-]+)|papers) -->\n).*?(<!-- end -->)", re.S)
 
 
-def main(runs: list[str]) -> None:
-    """Read the studies that the run folders belong to, then fill the pages."""
-    studies = [run.parent.parent for run in find_runs(runs)] if runs else []
-    for folder in dict.fromkeys(studies):
+def main(paths: list[str]) -> None:
+    """Read the studies below these folders that stand on a page, then fill the pages."""
+    wanted = {*named(), *MARKED_STUDY.findall(PAGES[0].read_text())}
+    for folder in studies(paths):
         try:
+            if folder.name not in wanted:
+                raise RunError("it stands on no page")
             text = as_json(result(read_runs([folder])))
         except RunError as error:
             print(f"{folder.name} is left out: {error}")  # noqa: T201
@@ -40,6 +43,17 @@ def main(runs: list[str]) -> None:
             write_atomic(RESULTS / f"{folder.name}.json", text)
     for page in PAGES:
         write_atomic(page, filled(page.read_text()))
+
+
+def studies(paths: list[str]) -> list[Path]:
+    """The folders of studies that the paths are or hold."""
+    found = [
+        file.parents[2]
+        for path in map(Path, paths)
+        for pattern in ("*/*/study.toml", "*/*/*/study.toml")
+        for file in path.glob(pattern)
+    ]
+    return sorted(set(found))
 
 
 def result(comparison: Comparison) -> Sheet:

@@ -43,6 +43,14 @@ def test_a_result_has_sites_means_and_conditions_and_is_read_back_as_it_was(made
     assert to_markdown(made.from_json(made.as_json(sheet))) == to_markdown(sheet)
 
 
+def test_studies_are_found_in_a_folder_of_runs_or_named_themselves(made, tmp_path):
+    for study in ("one", "two"):
+        write_run(tmp_path, "FedAvg", study=study, sites=SITES[:1], stop=1)
+    both = [tmp_path / "one", tmp_path / "two"]
+    assert made.studies([str(tmp_path)]) == made.studies(list(map(str, both))) == both
+    assert made.studies([]) == []
+
+
 def test_a_page_without_results_says_so_and_gets_them_once_they_are_there(made, tmp_path):
     page = "before\n<!-- result demo -->\nold\n<!-- end -->\nafter\n"
     assert "*Not run yet.*" in made.filled(page, tmp_path)
