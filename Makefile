@@ -55,6 +55,9 @@ format: install ## format the code and mend what ruff can
 docs: install ## the documentation as a site, in site/; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
+results: install ## the tables of docs/results.md and docs/papers.md, anew; RUNS="FOLDER ..." reads finished runs first
+	$(BIN)/python docs/result_tables.py $(RUNS)
+
 .PHONY: method-costs
 method-costs: install ## what each method costs beside FedAvg, measured anew into methods/costs.json
 	$(BIN)/python -m bench.method_costs
@@ -62,4 +65,4 @@ method-costs: install ## what each method costs beside FedAvg, measured anew int
 bench: install ## every speed ratio of docs/benchmarks.md, measured anew
 	$(BIN)/python -m bench
 
-.PHONY: help install lock demo test test-all nginx federation check format docs bench
+.PHONY: help install lock demo test test-all nginx federation check format docs results bench

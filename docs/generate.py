@@ -69,7 +69,9 @@ def configuration() -> Iterator[str]:
     yield "loss may also be one"
     yield "that an installed package offers or, on one machine, code in a file beside the study:"
     yield '`name = "mine.py:FedMine"`'
-    yield "([Your own method](../tutorials/own-method.md))."
+    yield "([Your own method](../tutorials/own-method.md)). `base` names a file whose settings"
+    yield "hold where this one says nothing"
+    yield "([runs](../runs.md#a-study-that-differs-a-little-from-another))."
     for title, model in (
         ("A study", Study),
         ("A site's node.toml", NodeFile),

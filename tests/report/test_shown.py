@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from polyclinic.methods import FINISHING_STEPS, METHODS
+from polyclinic.networks import NETWORKS
 from polyclinic.report import write_report
 from polyclinic.report.figures.mixtures import mixtures
 from polyclinic.report.figures.same_cases import same_cases
@@ -16,6 +17,7 @@ from polyclinic.report.figures.sweeps import cost_figure, effort_figure, sweeps
 from polyclinic.report.methods_text import methods_paragraph
 from polyclinic.report.reading import read_runs
 from polyclinic.report.references import METHODS as PAPERS
+from polyclinic.report.references import NETWORKS as WRITTEN
 from polyclinic.report.references import bibtex
 from polyclinic.runs import DIAGNOSED, SIZES, Embedded, RoundTable, write_embeddings
 from tests.report.invented import drawing, write_run
@@ -137,9 +139,24 @@ def test_figures_are_written_as_svg_pdf_and_png_with_their_captions(tmp_path):
 
 
 def test_every_method_from_a_paper_has_its_reference():
-    ours = {"local", "centralized", "consensus", "finetune"}
+    ours = {"local", "centralized", "consensus"}
     assert {*METHODS, *FINISHING_STEPS} - set(PAPERS) == ours
     assert set(PAPERS) <= {*METHODS, *FINISHING_STEPS}
+
+
+def test_every_network_has_its_references():
+    assert set(WRITTEN) == set(NETWORKS)
+    text = bibtex([], ["pvt_fpn", "resnet_fpn"])
+    assert re.findall(r"^@(\w+)\{(.+),$", text, re.M) == [
+        ("article", "pvt"),
+        ("inproceedings", "fpn"),
+        ("inproceedings", "resnet"),
+    ]
+
+
+def test_what_appeared_only_as_a_preprint_is_neither_article_nor_talk():
+    assert bibtex(["fedper"], []).startswith("@misc{fedper,")
+    assert bibtex(["fedap"], []).startswith("@article{fedap,")
 
 
 def test_the_bibtex_has_each_publication_once_and_is_balanced():

@@ -6,13 +6,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from polyclinic.config.basing import read_with_base
 from polyclinic.config.checking import addresses, check
 from polyclinic.config.choices import ChoiceReader, fitting
 from polyclinic.config.data_settings import NO_FOLDER
 from polyclinic.config.mistakes import ConfigError, Mistake, nearest
 from polyclinic.config.overrides import apply_overrides, shape
 from polyclinic.config.printing import literal
-from polyclinic.config.reading import read_toml
 from polyclinic.config.study import Conditions, FederationSettings, Study
 from polyclinic.config.sweeping import (
     Sweep,
@@ -37,7 +37,7 @@ def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> St
     Paths in the file are relative to the file, paths in an override to the working directory.
     """
     file = Path(path)
-    content = {"name": file.stem} | read_toml(file)
+    content = read_with_base(file, tables)
     return read_study(content, tables, source=file, beside=file.parent, overrides=overrides)
 
 

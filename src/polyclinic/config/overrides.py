@@ -1,7 +1,7 @@
 """Settings given on the command line as key=value, put into the tables read from the file."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +54,16 @@ def shape(study: dict[str, Any]) -> None:
 def entry_keys(entries: list[Any]) -> list[str]:
     """What the entries of the study's methods are called in the file."""
     return [f"method{address}" for address in addresses(entries)]
+
+
+def leaves(path: str, table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every value of a table in tables, lists being values, by its dotted key."""
+    for key, value in table.items():
+        inner = f"{path}.{key}".strip(".")
+        if isinstance(value, dict):
+            yield from leaves(inner, value)
+        else:
+            yield inner, value
 
 
 def parse_value(text: str) -> Any:

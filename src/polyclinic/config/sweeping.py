@@ -6,7 +6,7 @@ from typing import Any
 
 from polyclinic.config.chosen import MethodChoice
 from polyclinic.config.mistakes import Mistake
-from polyclinic.config.overrides import Setting, entry_keys, shape
+from polyclinic.config.overrides import Setting, entry_keys, leaves, shape
 from polyclinic.config.printing import literal
 from polyclinic.config.tables import Tables
 from polyclinic.config.titles import folder_of
@@ -30,7 +30,7 @@ def read_sweep(table: Any, mistakes: list[Mistake]) -> Sweep:
         mistakes.append(Mistake("sweep", f"must be a table: {example}", literal(table)))
         return {}
     found = {}
-    for key, values in _leaves("", table):
+    for key, values in leaves("", table):
         problem = _problem(key, values)
         if problem:
             mistakes.append(Mistake(f"sweep.{key}", problem, literal(values)))
@@ -95,15 +95,6 @@ def shared_folders(methods: Iterable[MethodChoice]) -> Iterator[Mistake]:
         if other != title:
             problem = f"would have the same folder as {other}; sweep one of them in another study"
             yield Mistake("sweep", problem, literal(title))
-
-
-def _leaves(path: str, table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        inner = f"{path}.{key}".strip(".")
-        if isinstance(value, dict):
-            yield from _leaves(inner, value)
-        else:
-            yield inner, value
 
 
 def _problem(key: str, values: Any) -> str:

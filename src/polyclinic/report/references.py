@@ -2,6 +2,7 @@
 # ruff: noqa: E501 (a publication is one line)
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 
@@ -20,9 +21,10 @@ METHODS: Mapping[str, Reference] = {
     "ditto": Reference("Li, Tian", "Ditto: Fair and Robust Federated Learning Through Personalization", "ICML", 2021, "2012.04221"),
     "fedala": Reference("Zhang, Jianqing", "FedALA: Adaptive Local Aggregation for Personalized Federated Learning", "AAAI", 2023, "2212.01197"),
     "fedamp": Reference("Huang, Yutao", "Personalized Cross-Silo Federated Learning on Non-IID Data", "AAAI", 2021, "2007.03797"),
-    "fedap": Reference("Lu, Wang", "Personalized Federated Learning with Adaptive Batchnorm for Healthcare", "", 2022, "2112.00734"),
+    "fedap": Reference("Lu, Wang", "Personalized Federated Learning with Adaptive Batchnorm for Healthcare", "IEEE Transactions on Big Data", 2022, "2112.00734"),
     "fedavg": Reference("McMahan, Brendan", "Communication-Efficient Learning of Deep Networks from Decentralized Data", "AISTATS", 2017, "1602.05629"),
     "fedavgm": Reference("Hsu, Tzu-Ming Harry", "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification", "", 2019, "1909.06335"),
+    "finetune": Reference("Wang, Kangkang", "Federated Evaluation of On-device Personalization", "", 2019, "1910.10252"),
     "fedadam": Reference("Reddi, Sashank J.", "Adaptive Federated Optimization", "ICLR", 2021, "2003.00295"),
     "fedyogi": Reference("Reddi, Sashank J.", "Adaptive Federated Optimization", "ICLR", 2021, "2003.00295"),
     "fedbabu": Reference("Oh, Jaehoon", "FedBABU: Toward Enhanced Representation for Federated Image Classification", "ICLR", 2022, "2106.06042"),
@@ -49,39 +51,55 @@ METHODS: Mapping[str, Reference] = {
     "pflfe": Reference("Xie, Luyuan", "pFLFE: Cross-silo Personalized Federated Learning via Feature Enhancement on Medical Image Segmentation", "MICCAI", 2024, "2407.00462"),
     "scaffold": Reference("Karimireddy, Sai Praneeth", "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", "ICML", 2020, "1910.06378"),
     "virtual-classes": Reference("Liu, Yuzhi", "Personalized Federated Medical Image Segmentation via Virtual Classes", "", 2024),
-    "reestimate": Reference("Li, Yanghao", "Adaptive Batch Normalization for Practical Domain Adaptation", "Pattern Recognition", 2018, "1603.04779"),
+    "reestimate": Reference("Li, Yanghao", "Revisiting Batch Normalization for Practical Domain Adaptation", "", 2016, "1603.04779"),
 }  # fmt: skip
 METHODS = {
     **METHODS,
     "fc-pflfe": METHODS["pflfe"],
     "igc": METHODS["feddp"],
 }
-NETWORKS: Mapping[str, Reference] = {
-    "unet": Reference("Ronneberger, Olaf", "U-Net: Convolutional Networks for Biomedical Image Segmentation", "MICCAI", 2015, "1505.04597"),
-    "unet++": Reference("Zhou, Zongwei", "UNet++: A Nested U-Net Architecture for Medical Image Segmentation", "DLMIA", 2018, "1807.10165"),
-    "fcn": Reference("Long, Jonathan", "Fully Convolutional Networks for Semantic Segmentation", "CVPR", 2015, "1411.4038"),
-    "pvt": Reference("Wang, Wenhai", "PVT v2: Improved Baselines with Pyramid Vision Transformer", "Computational Visual Media", 2022, "2106.13797"),
+FPN = Reference(
+    "Lin, Tsung-Yi", "Feature Pyramid Networks for Object Detection", "CVPR", 2017, "1612.03144"
+)
+UNET = Reference(
+    "Ronneberger, Olaf",
+    "U-Net: Convolutional Networks for Biomedical Image Segmentation",
+    "MICCAI",
+    2015,
+    "1505.04597",
+)
+NETWORKS: Mapping[str, Mapping[str, Reference]] = {
+    "unet": {"unet": UNET},
+    "classic_unet": {"unet": UNET},
+    "unet_plus_plus": {"unet++": Reference("Zhou, Zongwei", "UNet++: A Nested U-Net Architecture for Medical Image Segmentation", "DLMIA", 2018, "1807.10165")},
+    "res_unet": {"res-unet": Reference("Zhang, Zhengxin", "Road Extraction by Deep Residual U-Net", "", 2017, "1711.10684")},
+    "fcn": {"fcn": Reference("Long, Jonathan", "Fully Convolutional Networks for Semantic Segmentation", "CVPR", 2015, "1411.4038")},
+    "resnet_fpn": {"resnet": Reference("He, Kaiming", "Deep Residual Learning for Image Recognition", "CVPR", 2016, "1512.03385"), "fpn": FPN},
+    "pvt_fpn": {"pvt": Reference("Wang, Wenhai", "PVT v2: Improved Baselines with Pyramid Vision Transformer", "Computational Visual Media", 2022, "2106.13797"), "fpn": FPN},
 }  # fmt: skip
+JOURNALS = ("IEEE Trans", "Computational Visual Media")
 
 
 def bibtex(methods: Iterable[str], networks: Iterable[str]) -> str:
-    """The entries of what is known of these, each publication once, keys as studies name them."""
+    """The entries of what is known of these, each publication once, keys as studies name methods."""
     entries: dict[Reference, str] = {}
-    for table, names in ((METHODS, methods), (NETWORKS, networks)):
-        for name in names:
-            if name in table:
-                entries.setdefault(table[name], name)
+    found = [{name: METHODS[name]} for name in methods if name in METHODS]
+    found += [dict(NETWORKS[name]) for name in networks if name in NETWORKS]
+    for key, reference in chain.from_iterable(each.items() for each in found):
+        entries.setdefault(reference, key)
     return "\n".join(_entry(key, reference) for reference, key in entries.items())
 
 
 def _entry(key: str, reference: Reference) -> str:
-    kind = "article" if "IEEE" in reference.venue or not reference.venue else "inproceedings"
-    place = "journal" if kind == "article" else "booktitle"
-    arxiv = f"arXiv:{reference.arxiv}" if reference.arxiv else ""
+    kind, place = "inproceedings", "booktitle"
+    if reference.venue.startswith(JOURNALS):
+        kind, place = "article", "journal"
+    elif not reference.venue:
+        kind, place = "misc", ""
     fields = {
         "author": f"{reference.author} and others",
         "title": f"{{{reference.title}}}",
-        place: reference.venue or arxiv,
+        place: reference.venue,
         "year": str(reference.year),
         "eprint": reference.arxiv,
         "archiveprefix": "arXiv" if reference.arxiv else "",

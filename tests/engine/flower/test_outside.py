@@ -107,6 +107,18 @@ def test_a_site_with_another_version_of_the_package_is_told(hospitals):
         hospitals.run_with(link, study)
 
 
+def test_a_site_follows_no_base_into_its_own_folder(tmp_path):
+    hospitals = Hospitals(tmp_path, sites=1)
+    study = hospitals.study("fedavg")
+    (service,) = hospitals.services()
+    service.site.state.mkdir(parents=True, exist_ok=True)
+    (service.site.state / "its-own.toml").write_text(to_toml(study))
+    text = 'base = "its-own.toml"\n' + to_toml(study)
+    request = GreetingRequest(**run_of(study, study=text))
+    answer = header_of(service.respond(Payload(requesting(request)).to_bytes()))
+    assert "base" in answer["refused"]
+
+
 def test_a_file_is_refused_by_the_coordinator_and_by_every_site(hospitals, forgotten):
     (hospitals.folder / "mine.py").write_text(CODE)
     study = study_of(hospitals, {**IN_FILE, "task": "octa"}, "data.seed=1")

@@ -6,8 +6,9 @@ from functools import lru_cache
 from hashlib import sha256
 from shutil import rmtree
 
-from polyclinic.config import SiteSettings, Study, Tables, load_study
+from polyclinic.config import SiteSettings, Study, Tables, read_study
 from polyclinic.config.node_file import NodeFile
+from polyclinic.config.reading import read_toml
 from polyclinic.data.cases import SiteData
 from polyclinic.data.load import load_federation
 from polyclinic.engine.devices import device_of
@@ -105,7 +106,8 @@ class OpenRuns:
         """The settings of a run, which a reader at the site finds in its state folder too."""
         file = self.site.state / "study.toml"
         write_atomic(file, text)
-        study = load_study(file, [], self.tables)
+        # A whole study: the site follows no base, which would be a file of its own.
+        study = read_study(read_toml(file), self.tables, source=file, beside=file.parent)
         wanted = study.network.pretrained
         if wanted is None:
             return study

@@ -1,0 +1,154 @@
+"""Tables of results in the documentation: `make results RUNS=FOLDER` makes them from run folders.
+
+Of each study it leaves results/<study>.json, and it fills the pages anew from all that lie there:
+what stands between `<!-- result STUDY -->` or `<!-- papers -->` and `<!-- end -->` is written by
+nobody else.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from paper_tables import named, papers
+
+from polyclinic.evaluation.statistics import OVERALL
+from polyclinic.report.conditions import scored_rows
+from polyclinic.report.exports import to_markdown
+from polyclinic.report.reading import Comparison, MethodRuns, read_runs
+from polyclinic.report.score_tables import Table, comparison_table
+from polyclinic.report.sheets import Entry, Sheet, mark_sentence, scored, spread_sentence
+from polyclinic.runs import RunError, write_atomic
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS / "results"
+PAGES = (DOCS / "results.md", DOCS / "papers.md")
+MARKED_STUDY = re.compile(r"<!-- result ([\w.-]+) -->")
+MARKED = re.compile(r"(<!-- (?:result ([\w.-]+)|papers) -->\n).*?(<!-- end -->)", re.S)
+
+
+def main(paths: list[str]) -> None:
+    """Read the studies below these folders that stand on a page, then fill the pages."""
+    wanted = {*named(), *MARKED_STUDY.findall(PAGES[0].read_text())}
+    for folder in studies(paths):
+        try:
+            if folder.name not in wanted:
+                raise RunError("it stands on no page")
+            text = as_json(result(read_runs([folder])))
+        except RunError as error:
+            print(f"{folder.name} is left out: {error}")  # noqa: T201
+        else:
+            write_atomic(RESULTS / f"{folder.name}.json", text)
+    for page in PAGES:
+        write_atomic(page, filled(page.read_text()))
+
+
+def studies(paths: list[str]) -> list[Path]:
+    """The folders of studies that the paths are or hold."""
+    found = [
+        file.parents[2]
+        for path in map(Path, paths)
+        for pattern in ("*/*/study.toml", "*/*/*/study.toml")
+        for file in path.glob(pattern)
+    ]
+    return sorted(set(found))
+
+
+def result(comparison: Comparison) -> Sheet:
+    """A study's first metric by site, then its means over sites by region, and other metrics'."""
+    done = replace(comparison, methods=tuple(each for each in comparison.methods if each.finished))
+    if not done.methods:
+        raise RunError("no run has finished")
+    first, *others = _as_named(done)
+    table = comparison_table(done, first, [OVERALL])
+    regions = done.regions_of(first) if len(done.regions_of(first)) > 1 else ()
+    means = [(region, comparison_table(done, first, [region])) for region in regions]
+    for other in others:
+        means.append(
+            (done.measure(other).title_with_unit, comparison_table(done, other, [OVERALL]))
+        )
+    seeds = {run.about.seed for run in comparison.runs}
+    told = [row.conditions for row in table.rows]
+    columns = [
+        ("Method", [Entry(row.title) for row in table.rows]),
+        *_by_site(table),
+        ("mean", _averages(table)),
+        *((head, _averages(each)) for head, each in means),
+        ("seeds", [Entry(_finished(row, seeds)) for row in scored_rows(done)]),
+        ("weighting", [Entry(each.weighting) for each in told]),
+        ("settings", [Entry(each.settings) for each in told]),
+    ]
+    return Sheet(
+        name=comparison.studies[0],
+        title=f"{table.measure.title_with_unit} {table.measure.arrow}".strip(),
+        caption=f"{spread_sentence(table)}{mark_sentence(table)} {table.conditions}",
+        heads=tuple(head for head, _ in columns),
+        rows=tuple(zip(*(entries for _, entries in columns), strict=True)),
+    )
+
+
+def as_json(sheet: Sheet) -> str:
+    """The table as text, a row a line: what is shown of each entry, without what is empty."""
+    told = {key: getattr(sheet, key) for key in ("name", "title", "caption", "heads")}
+    shown = ("text", "spread", "mark", "near")
+    rows = [
+        json.dumps(
+            [{k: v for k, v in asdict(entry).items() if k in shown and v} for entry in row],
+            ensure_ascii=False,
+        )
+        for row in sheet.rows
+    ]
+    head = json.dumps(told, indent=1, ensure_ascii=False).removesuffix("\n}")
+    return head + ',\n "rows": [\n' + ",\n".join(rows) + "\n]}\n"
+
+
+def from_json(text: str) -> Sheet:
+    """The table that `as_json` wrote."""
+    read = json.loads(text)
+    rows = tuple(tuple(Entry(**{"text": ""} | entry) for entry in row) for row in read["rows"])
+    return Sheet(**read | {"heads": tuple(read["heads"]), "rows": rows})
+
+
+def filled(page: str, results: Path = RESULTS) -> str:
+    """The page with all that is marked in it made anew from the results that are there."""
+    found = {file.stem: from_json(file.read_text()) for file in sorted(results.glob("*.json"))}
+
+    def made(marked: re.Match[str]) -> str:
+        before, study, after = marked.groups()
+        if study is None:
+            return f"{before}\n{papers(found)}\n{after}"
+        text = to_markdown(found[study]) if study in found else "*Not run yet.*\n"
+        return f"{before}\n{text}\n{after}"
+
+    return MARKED.sub(made, page)
+
+
+def _as_named(comparison: Comparison) -> list[str]:
+    """The metrics in the order in which the study names them."""
+    named = comparison.runs[0].settings.get("evaluation", {}).get("metrics", comparison.metrics)
+    return [metric for metric in named if metric in comparison.metrics]
+
+
+def _by_site(table: Table) -> Iterator[tuple[str, list[Entry]]]:
+    for place, column in enumerate(table.columns):
+        if column.kind == "site":
+            yield column.name, [scored(row.cells[place], table) for row in table.rows]
+
+
+def _averages(table: Table) -> list[Entry]:
+    place = [column.kind for column in table.columns].index("average")
+    return [scored(row.cells[place], table) for row in table.rows]
+
+
+def _finished(method: MethodRuns, seeds: set[int]) -> str:
+    """The seeds whose runs have finished, and how many there are to be."""
+    done = sorted({run.about.seed for run in method.finished})
+    of = "" if len(done) == len(seeds) else f" of {len(seeds)}"
+    folds = f" × {len(method.folds)} folds" if len(method.folds) > 1 else ""
+    return f"{', '.join(map(str, done))}{of}{folds}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,88 @@
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from polyclinic.catalog import BUILT_IN
+from polyclinic.config import load_study
+from polyclinic.report.exports import to_markdown
+from polyclinic.report.reading import read_runs
+from tests.report.invented import SITES, write_run
+
+ROOT = Path(__file__).parents[2]
+STUDIES = tomllib.loads((ROOT / "docs" / "papers.toml").read_text())["study"]
+
+
+@pytest.fixture
+def made(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return import_module("result_tables")
+
+
+def test_the_tables_of_the_pages_are_what_the_results_give(made):
+    for page in made.PAGES:
+        assert made.MARKED.search(page.read_text())
+        assert made.filled(page.read_text()) == page.read_text(), "run `make results`"
+
+
+def test_a_result_has_sites_means_and_conditions_and_is_read_back_as_it_was(made, tmp_path):
+    for seed in (0, 1):
+        write_run(tmp_path, "FedAvg", seed=seed, sites=SITES[:2], metrics=("dice", "hd95"), cases=3)
+    write_run(tmp_path, "Ditto", seed=1, sites=SITES[:2], metrics=("dice", "hd95"), cases=3)
+    write_run(tmp_path, "Ditto", seed=0, sites=SITES[:2], stop=3)
+    write_run(tmp_path, "Local", seed=0, sites=SITES[:2], stop=3)
+    sheet = made.result(read_runs([tmp_path / "demo"]))
+    heads = ("Method", "alpha", "beta", "mean", "disc", "cup", "HD95 (px)")
+    assert sheet.heads == (*heads, "seeds", "weighting", "settings")
+    told = {row[0].text: row[7].text for row in sheet.rows}
+    assert told == {"FedAvg": "0, 1", "Ditto": "1 of 2"}, "Local has not finished"
+    assert float(sheet.rows[0][3].text) == pytest.approx(
+        sum(float(sheet.rows[0][place].text) for place in (1, 2)) / 2, abs=0.011
+    )
+    assert to_markdown(made.from_json(made.as_json(sheet))) == to_markdown(sheet)
+
+
+def test_studies_are_found_in_a_folder_of_runs_or_named_themselves(made, tmp_path):
+    for study in ("one", "two"):
+        write_run(tmp_path, "FedAvg", study=study, sites=SITES[:1], stop=1)
+    both = [tmp_path / "one", tmp_path / "two"]
+    assert made.studies([str(tmp_path)]) == made.studies(list(map(str, both))) == both
+    assert made.studies([]) == []
+
+
+def test_a_page_without_results_says_so_and_gets_them_once_they_are_there(made, tmp_path):
+    page = "before\n<!-- result demo -->\nold\n<!-- end -->\nafter\n"
+    assert "*Not run yet.*" in made.filled(page, tmp_path)
+    write_run(tmp_path, "FedAvg", sites=SITES[:2], metrics=("dice",), cases=3)
+    text = made.as_json(made.result(read_runs([tmp_path / "demo"])))
+    (tmp_path / "demo.json").write_text(text)
+    filled = made.filled(page, tmp_path)
+    assert "| FedAvg |" in filled
+    assert "old" not in filled
+    assert filled.startswith("before\n<!-- result demo -->\n")
+    assert filled.endswith("<!-- end -->\nafter\n")
+
+
+def test_a_paper_stands_beside_the_study_of_another_name(made, tmp_path):
+    write_run(tmp_path, "FedAvg", sites=SITES[:2], metrics=("dice",), cases=3)
+    sheet = made.result(read_runs([tmp_path / "demo"]))
+    lines = made.papers({"octa-weak": sheet}).splitlines()
+    own = f"{sheet.rows[0][3].text} (seed 0)"
+    assert f"| FedAvg | 84.05 | {own} |" in lines
+    assert "| FedBN | 70.84 | – |" in lines
+
+
+def test_every_study_of_a_paper_stands_in_the_matrix():
+    files = {f"{study['file']}.toml" for study in STUDIES}
+    found = {file.name for file in (ROOT / "studies" / "papers").glob("*.toml")}
+    assert files == {name for name in found if not name.endswith("-small.toml")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study["file"])
+def test_what_a_paper_says_is_said_of_rows_of_its_study(study):
+    read = load_study(ROOT / "studies" / "papers" / f"{study['file']}.toml", [], BUILT_IN)
+    swept = read.swept or [read]
+    titles = {method.title for each in swept for method in each.method}
+    assert study.get("said", {}).keys() <= titles
