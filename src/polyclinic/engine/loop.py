@@ -225,7 +225,7 @@ class Loop:
         where_told = f"the scoring of round {scoring.round}"
         self._refuse_too_few(missed, len(self.sites.scored), where_told)
         if notes and scoring.split != "watch":
-            self.server.tables.append(diagnostics(scoring.round, notes))
+            self.server.tables.append(diagnostics(scoring, notes))
         if scoring.split == "test":
             for site, each in notes.items():
                 yield from map(Notice, warnings_about(site, each))
