@@ -1,25 +1,30 @@
 """Runs that begin alike: what they have in common is trained once, and no bit changes by that."""
 
 import random
+import re
 from collections import deque
 from contextlib import suppress
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from polyclinic.api.progress import shown_plan
+from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
 from polyclinic.engine import sharing
 from polyclinic.engine.grid import Grid, run_grid
 from polyclinic.engine.loop import RoundDone
 from polyclinic.engine.planning import Plan, Planned
 from polyclinic.engine.run import runs_of
-from polyclinic.engine.sharing import Sharing
-from polyclinic.methods.fedavg import FedAvg
+from polyclinic.engine.sharing import Sharing, rounds_of
+from polyclinic.federation.method import Method
+from polyclinic.methods.fedbn import FedBN
 from polyclinic.runs import RunError
 from tests.federations import NEEDS, Done, equal, run_locally
 from tests.small_unet import TABLES
 
+ROOT = Path(__file__).parents[2]
 STUDY = """
 name = "alike"
 task = { name = "octa", resolution = 32 }
@@ -111,37 +116,22 @@ def run_both(study, tmp_path, **how):
     return done
 
 
-def test_finishing_steps_and_longer_runs_go_on_from_rounds_that_were_trained(
+def spoilt(self, server, replies):
+    Method.combine(self, server, replies)
+    if server.round > 1:
+        server.weights.flat.zero_()
+
+
+def test_a_grid_stopped_again_and_again_shares_rounds_and_ends_as_if_neither_had_happened(
     study, tmp_path, monkeypatch
 ):
-    """The best round lies among those that are shared: all later ones are spoilt."""
-    average = FedAvg.combine
-
-    def spoilt(self, server, replies):
-        average(self, server, replies)
-        if server.round > 1:
-            server.weights.flat.zero_()
-
-    monkeypatch.setattr(FedAvg, "combine", spoilt)
-    grid = study("fedavg", *LONGER, "training.iterations=4")
-    assert run_both(grid, tmp_path) == [[0, 1, 2, 3], [3], [3, 4], [4]]
-    first, tuned, longer, _ = (run.folder for run in runs_of(grid, tmp_path / "shared"))
-    assert first.end().chosen_round == longer.end().chosen_round == 1
-    assert first.about().shared_rounds == 0
-    assert tuned.about().shared_rounds == 2
-    assert longer.about().shared_with == "FedAvg (rounds=2) seed 0"
-    assert longer.rounds()[:4] == first.rounds()[:4]  # times too
-
-
-def test_a_grid_stopped_again_and_again_ends_as_if_nothing_had_happened(
-    study, tmp_path, monkeypatch
-):
-    """It stops at any event, and amid the taking over of rounds; Ditto's sites keep models."""
-    grid = study("ditto", "training.schedule=constant", "sweep.federation.rounds=[1, 2]")
+    """It stops at any event, and amid the taking over of rounds, whose first is the best one."""
+    monkeypatch.setattr(FedBN, "combine", spoilt)
+    grid = study("fedbn", *LONGER, "training.iterations=2")
     link, draw, stops, root = sharing._link, random.Random(1), [], tmp_path / "shared"
 
     def stop(*_):
-        if draw.random() < 0.1:
+        if draw.random() < 0.08:
             stops.append(True)
             raise Stopped
 
@@ -158,11 +148,16 @@ def test_a_grid_stopped_again_and_again_ends_as_if_nothing_had_happened(
     assert len(stops) > 3
     run_locally(grid, tmp_path / "own", watch=lambda *_: None)
     assert same(grid, root, tmp_path / "own")
+    first, tuned, longer, _ = (run.folder for run in runs_of(grid, root))
+    assert first.end().chosen_round == longer.end().chosen_round == 1
+    assert [each.about().shared_rounds for each in (first, tuned, longer)] == [0, 2, 2]
+    assert longer.about().shared_with == "FedBN (rounds=2) seed 0"
+    assert longer.rounds()[:4] == first.rounds()[:4]  # times too
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["ditto", "fedbn", "apfl", "fedap", "fedicra", "fedlppa", "feddg", "scaffold"]
+    "name", ["fedavg", "ditto", "apfl", "fedap", "fedicra", "fedlppa", "feddg", "scaffold"]
 )
 def test_methods_with_all_kinds_of_state_share_their_rounds(study, tmp_path, name):
     grid = study(name, *LONGER, "training.keep_optimizer=true", "evaluation.scores=both")
@@ -170,9 +165,9 @@ def test_methods_with_all_kinds_of_state_share_their_rounds(study, tmp_path, nam
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fedsoup", "lg-fedavg"])
-def test_a_method_that_counts_rounds_is_not_shared_with_a_longer_run(study, tmp_path, name):
-    assert run_both(study(name, *LONGER), tmp_path) == [[0, 1, 2, 3], [3], [0, 1, 2, 3, 4], [4]]
+@pytest.mark.parametrize("own", [("fedsoup",), ("lg-fedavg", "method.warm_start=0.5")])
+def test_a_method_that_counts_rounds_is_not_shared_with_a_longer_run(study, tmp_path, own):
+    assert run_both(study(*own, *LONGER), tmp_path) == [[0, 1, 2, 3], [3], [0, 1, 2, 3, 4], [4]]
 
 
 @pytest.mark.slow
@@ -240,6 +235,28 @@ def test_a_run_trains_by_itself_where_the_other_one_fails(study, tmp_path, monke
 def test_only_what_the_same_settings_decide_is_shared(study, tmp_path, settings, shared):
     runs = runs_of(study("fedavg", *settings), tmp_path)
     assert [Sharing(runs).rounds(run, fresh=False) for run in runs] == shared
+
+
+def saved(file):
+    """Runs, rounds and trained rounds of a study, and the share that is saved, as the page says."""
+    runs = runs_of(load_study(file, [], BUILT_IN), Path("nowhere"))
+    rounds = sum(map(rounds_of, runs))
+    shared = sum(Sharing(runs).rounds(run, fresh=False) for run in runs)
+    return [str(len(runs)), str(rounds), str(rounds - shared), f"{100 * shared / rounds:.0f} %"]
+
+
+def test_the_documentation_says_what_sharing_saves():
+    found = re.findall(r"^\| `(\w+\.toml)` \| (.* %) \|$", (ROOT / "docs/runs.md").read_text(), re.M)
+    assert len(found) > 3
+    for name, numbers in found:
+        assert numbers.split(" | ") == saved(ROOT / "studies" / name)
+
+
+@pytest.mark.slow
+def test_the_documentation_lists_every_study_that_shares():
+    told = (ROOT / "docs/runs.md").read_text()
+    for file in (ROOT / "studies").glob("*.toml"):
+        assert (f"| `{file.name}` |" in told) == (saved(file)[-1] != "0 %")
 
 
 def test_a_plan_says_which_rounds_are_shared(study, tmp_path):

@@ -250,5 +250,5 @@ class Loop:
         infos = self.sites.trained
         count = max(1, round(self.server.settings.participation * len(infos)))
         rng = torch_generator(self.assignment.seed, number, "participation")
-        drawn = torch.randperm(len(infos), generator=rng)[:count].tolist()
+        drawn = {*torch.randperm(len(infos), generator=rng)[:count].tolist()}
         return [info for info in infos if info.index in drawn] if count < len(infos) else [*infos]
