@@ -246,7 +246,9 @@ def saved(file):
 
 
 def test_the_documentation_says_what_sharing_saves():
-    found = re.findall(r"^\| `(\w+\.toml)` \| (.* %) \|$", (ROOT / "docs/runs.md").read_text(), re.M)
+    found = re.findall(
+        r"^\| `(\w+\.toml)` \| (.* %) \|$", (ROOT / "docs/runs.md").read_text(), re.M
+    )
     assert len(found) > 3
     for name, numbers in found:
         assert numbers.split(" | ") == saved(ROOT / "studies" / name)
