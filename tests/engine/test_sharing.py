@@ -1,5 +1,7 @@
 """Runs that begin alike: what they have in common is trained once, and no bit changes by that."""
 
+import errno
+import os
 import random
 import re
 from collections import deque
@@ -235,6 +237,16 @@ def test_a_run_trains_by_itself_where_the_other_one_fails(study, tmp_path, monke
 def test_only_what_the_same_settings_decide_is_shared(study, tmp_path, settings, shared):
     runs = runs_of(study("fedavg", *settings), tmp_path)
     assert [Sharing(runs).rounds(run, fresh=False) for run in runs] == shared
+
+
+def test_where_a_disk_knows_no_links_states_are_copied(tmp_path, monkeypatch):
+    def refuse(file, to):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / "one").write_text("state")
+    sharing._link(tmp_path / "one", tmp_path / "other")
+    assert (tmp_path / "other").read_text() == "state"
 
 
 def saved(file):
