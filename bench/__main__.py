@@ -16,6 +16,7 @@ BENCHES = (
     "losses",
     "weak",
     "memory",
+    "scale",
     "predicting",
     "serving",
 )

@@ -16,6 +16,7 @@ from polyclinic.data import synthetic
 from polyclinic.data.cases import Batch, SiteData
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
+from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.local import LocalEngine, assign, local_sites
 from polyclinic.engine.loop import Event
 from polyclinic.engine.run import Run, runs_of
@@ -121,6 +122,7 @@ def perform(run: Run, data: Sequence[SiteData]) -> Iterator[Event]:
     """One run with these cases on this machine, event by event."""
     with local_sites(run, data) as sites:
         yield from carry_out(run, sites)
+    Checkpoint(run.folder.path / "checkpoint").remove()
 
 
 def run_locally(study: Study, root: Path, **how) -> list[Run]:

@@ -157,8 +157,10 @@ def test_as_many_runs_at_once_as_cores_and_memory_carry(file):
 
 @pytest.mark.slow
 def test_a_grid_killed_again_and_again_ends_as_if_nothing_had_happened(file, tmp_path):
-    """Whoever kills does so at moments that a seed draws, after some sign of progress."""
-    more = ("seeds=[0, 1]", "federation.rounds=4", "sweep.training.batch=[1, 2]", "engine.jobs=2")
+    """Whoever kills does so at moments that a seed draws; some of the runs share rounds."""
+    tuned = '{name = "fedavg", title = "tuned", then = {name = "finetune", iterations = 1}}'
+    more = (f'method=[{{name = "fedavg"}}, {tuned}, {{name = "local"}}]', "engine.jobs=2")
+    more += ("seeds=[0, 1]", "federation.rounds=4", "sweep.training.batch=[1, 2]")
     root = tmp_path / "runs"
     command = [sys.executable, "-m", "polyclinic", "run", str(file), "--runs", str(root)]
     command += [f"--set={setting}" for setting in more]

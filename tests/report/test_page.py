@@ -105,6 +105,19 @@ def test_the_page_shows_curves_cases_costs_and_settings(page):
     assert "Test cases never choose a model." in page.text
 
 
+@pytest.mark.slow
+def test_the_page_shows_some_of_many_sites_and_which_rounds_were_trained_once(tmp_path):
+    sites = tuple(f"site-{number}" for number in range(40))
+    run = write_run(tmp_path, "A", rounds=5, sites=sites, metrics=("dice",), cases=1)
+    begun = {"shared_rounds": 5, "shared_with": "B seed 0"}
+    run.write_about(run.about().model_copy(update=begun))
+    page = Page(write_report([run.path], tmp_path / "report").read_text("utf-8"))
+    assert "the first 30 of 40 sites one by one" in page.text
+    assert "site-29" in page.text
+    assert "site-30" not in page.text
+    assert "all up to round 5, with B seed 0" in page.text
+
+
 def test_the_page_shows_the_traffic_of_every_stage(tmp_path):
     run = write_run(tmp_path, "A", rounds=2, sites=("alpha", "beta"), metrics=("dice",))
     (run.path / "rounds.jsonl").unlink()

@@ -57,6 +57,14 @@ def test_with_one_seed_the_numbers_are_those_computed_by_hand(tmp_path):
     assert table.over == "cases"
 
 
+def test_of_many_sites_a_table_shows_some_and_the_means_over_all(tmp_path):
+    write_scores(tmp_path, "A", {"alpha": [0.5], "beta": [0.9]})
+    table = table_of(tmp_path)
+    shown = table.of_sites(["beta"])
+    assert [each.name for each in shown.columns] == ["beta", "Avg", "Std", "Images"]
+    assert [row.cells for row in shown.rows] == [row.cells[1:] for row in table.rows]
+
+
 def test_with_several_seeds_every_spread_is_over_seeds(tmp_path):
     write_scores(tmp_path, "A", {"alpha": [0.5, 0.7], "beta": [0.9]}, seed=0)
     write_scores(tmp_path, "A", {"alpha": [0.6, 1.0], "beta": [0.7]}, seed=1)

@@ -14,6 +14,7 @@ from polyclinic.config import Study, uniform_row_told
 from polyclinic.engine.loop import Event, Notice, RoundDone
 from polyclinic.engine.planning import Plan
 from polyclinic.engine.run import Run, runs_of
+from polyclinic.engine.sharing import Sharing
 from polyclinic.engine.sites import Scored
 from polyclinic.engine.study import Watch
 from polyclinic.runs import RoundLine
@@ -50,8 +51,10 @@ class _Pace:
     def __init__(self, study: Study, root: Path, *, fresh: bool) -> None:
         self.apart = study.engine.name == "flower"
         runs = runs_of(study, root)
+        sharing = Sharing(runs)
         self.left = {
-            run.folder.path: rounds_of(run) - (0 if fresh else _done(run, rounds_of(run)))
+            run.folder.path: rounds_of(run)
+            - max(sharing.rounds(run, fresh=fresh), 0 if fresh else _done(run, rounds_of(run)))
             for run in runs
         }
         self.started = time.monotonic()
@@ -61,9 +64,14 @@ class _Pace:
         self.lines: dict[Path, list[RoundLine]] = {}
 
     def opening(self, run: Run) -> Iterator[str]:
-        """A line about the weights that a run which is new here starts from, if from a file."""
-        if run.folder.path not in self.seen and run.study.network.pretrained is not None:
-            yield f"starts from {run.folder.about().pretrained}"
+        """Where a run that is new here starts, if not from the beginning."""
+        if run.folder.path in self.seen or not run.folder.exists:
+            return
+        about = run.folder.about()
+        if about.shared_rounds:
+            yield f"goes on from {about.shared_with}, round {about.shared_rounds}"
+        elif run.study.network.pretrained is not None:
+            yield f"starts from {about.pretrained}"
 
     def take(self, run: Run, event: Event) -> None:
         path = run.folder.path
@@ -197,6 +205,8 @@ def shown_plan(plan: Plan) -> Iterator[str]:
         yield f"{each.run.name:<{width}}  {each.state}{left}"
     done = len(plan.runs) - len(plan.left)
     count = f"runs: {len(plan.runs)}, {done} done, {len(plan.left)} to do"
+    if plan.shared:
+        count += f"; {plan.shared} of their {plan.rounds} rounds are shared"
     how = f"{plan.jobs} at once: about {clock(plan.seconds)}, {plan.measured}"
     yield f"{count}; {how}" if plan.left else count
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,16 @@ class Checkpoint:
     def needed(self) -> set[int]:
         """The rounds that either generation can ask for."""
         return {n for each in self.generations for n in (each.round, each.best_round) if n >= 0}
+
+    def file(self, number: int) -> Path:
+        """Where the server's file of a round lies."""
+        return self.states.file(OWNER, number)
+
+    def remove(self) -> None:
+        """Remove everything, the newest round first: whatever is cut off leaves no gap."""
+        for number in self.rounds:
+            self.file(number).unlink()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def save(self, server: Server, progress: Progress) -> None:
         """Note a finished round, and remove the files that nothing can ask for any more."""

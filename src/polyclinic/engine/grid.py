@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Condition, Thread
 
 from polyclinic.config import Study
 from polyclinic.engine.capacity import cores, more_like_this
@@ -16,9 +17,11 @@ from polyclinic.engine.job import Job, others_can, reason
 from polyclinic.engine.local import LocalEngine
 from polyclinic.engine.loop import Event, Notice
 from polyclinic.engine.run import Run
+from polyclinic.engine.sharing import Sharing
 from polyclinic.engine.study import Watch, checked_runs, do_run
 from polyclinic.runs import RunError
 
+Work = Callable[..., Iterator[Event]]  # on a run, in this process or in another
 START = 10.0  # seconds that a study takes before other processes, which need some to start, help
 
 
@@ -44,11 +47,11 @@ def run_grid(
     engine = LocalEngine(splits_folder, jobs=jobs)
     left = [run for run in runs if fresh or not run.folder.finished]
     engine.prepare(left)
+    grid = Grid(engine, Sharing(runs), deque(left), jobs, fresh, watch, study.engine.jobs > 1)
     if len(left) == 1:  # its error is the study's
-        for event in do_run(left[0], engine, fresh=fresh):
-            watch(left[0], event)
+        grid.do(left[0], partial(do_run, engine=engine))
+        grid.sharing.tidy(())
     else:
-        grid = Grid(engine, deque(left), jobs, fresh, watch, at_once=study.engine.jobs > 1)
         grid.do_all()
         if grid.failed:
             raise FailedRuns(runs, grid.failed)
@@ -65,9 +68,13 @@ def jobs_of(study: Study, runs: int, there: int | None = None) -> int:
 
 @dataclass
 class Grid:
-    """Runs in a queue, from which this process takes the next one and so do its helpers."""
+    """Runs in a queue, from which this process takes the next one and so do its helpers.
+
+    A run that goes on from another one waits until that is done.
+    """
 
     engine: LocalEngine
+    sharing: Sharing
     queue: deque[Run]
     jobs: int
     fresh: bool
@@ -76,46 +83,76 @@ class Grid:
     failed: list[tuple[Run, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lock = Lock()
+        self.changed = Condition()
+        self.working: list[Run] = []
         self.helpers: list[_Helper] = []
         self.asked = False
+        self.stopped = False
         self.started = time.monotonic()
 
     def do_all(self) -> None:
         """Do every run; whatever interrupts this process ends the others."""
         try:
-            self._ask_for_help()
+            self.tidy()
             while run := self.next(here=True):
-                try:
-                    for event in do_run(run, self.engine, fresh=self.fresh):
-                        self.tell(run, event)
-                        self._ask_for_help()
-                except Exception as error:  # noqa: BLE001 (whatever it is, the others go on)
-                    self.fail(run, reason(error))
+                self.attempt(run, partial(do_run, engine=self.engine))
             for helper in self.helpers:
                 helper.join()
         finally:
+            self.stopped = True
+            with self.changed:
+                self.queue.clear()
+                self.changed.notify_all()
             for helper in self.helpers:
                 helper.stop()
 
     def next(self, *, here: bool) -> Run | None:
         """The next run to do; None where none is left, or none that another process could do."""
-        with self.lock:
-            fitting = (run for run in self.queue if here or others_can(run))
-            run = next(fitting, None)
-            if run is not None:
-                self.queue.remove(run)
-            return run
+        with self.changed:
+            while True:
+                self._ask_for_help()
+                ready = (run for run in self.queue if self._ready(run))
+                run = next((run for run in ready if here or others_can(run)), None)
+                if run is not None:
+                    self.queue.remove(run)
+                    self.working.append(run)
+                if run is not None or all(map(self._ready, self.queue)):
+                    return run
+                self.changed.wait()
 
-    def tell(self, run: Run, event: Event) -> None:
-        """Let whoever watches know."""
-        with self.lock:
+    def attempt(self, run: Run, work: Work) -> None:
+        """Do a run, and note it where it fails: the others go on."""
+        try:
+            self.do(run, work)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the others go on)
+            if not self.stopped:
+                self.failed.append((run, why := reason(error)))
+                self._tell(run, Notice(f"failed: {why}"))
+        with self.changed:
+            self.working.remove(run)
+            self.tidy()
+            self.changed.notify_all()
+
+    def do(self, run: Run, work: Work) -> None:
+        """Do a run, from the last round of another one where it begins as that does."""
+        new = self.fresh or not run.folder.exists
+        shared = new and self.sharing.start(run)
+        for event in work(run, fresh=self.fresh and not shared):
+            self._tell(run, event)
+
+    def tidy(self) -> None:
+        """Keep of finished runs only what others are still to go on from."""
+        self.sharing.tidy([*self.queue, *self.working])
+
+    def _ready(self, run: Run) -> bool:
+        other = self.sharing.other(run)
+        begun = run.folder.exists and not self.fresh
+        return begun or not any(each is other for each in (*self.queue, *self.working))
+
+    def _tell(self, run: Run, event: Event) -> None:
+        with self.changed:
             self.watch(run, event)
-
-    def fail(self, run: Run, why: str) -> None:
-        """Note a run that failed; the others go on."""
-        self.failed.append((run, why))
-        self.tell(run, Notice(f"failed: {why}"))
+            self._ask_for_help()
 
     def _ask_for_help(self) -> None:
         """Once the study takes longer than starting helpers does, start what memory carries."""
@@ -137,24 +174,17 @@ class _Helper(Thread):
         super().__init__(daemon=True)
         self.grid = grid
         self.job: Job | None = None
-        self.stopped = False
 
     def run(self) -> None:
-        while not self.stopped and (run := self.grid.next(here=False)):
-            try:
-                for event in self._events(run):
-                    self.grid.tell(run, event)
-            except RunError as error:
-                if not self.stopped:
-                    self.grid.fail(run, str(error))
+        while run := self.grid.next(here=False):
+            self.grid.attempt(run, self._events)
         self.stop()
 
     def stop(self) -> None:
-        self.stopped = True
         if self.job:
             self.job.close()
 
-    def _events(self, run: Run) -> Iterator[Event]:
+    def _events(self, run: Run, *, fresh: bool) -> Iterator[Event]:
         if self.job is None or not self.job.alive:
             self.job = Job(self.grid.engine.splits_folder, self.grid.jobs)
-        return self.job.do(run, fresh=self.grid.fresh)
+        return self.job.do(run, fresh=fresh)

@@ -225,7 +225,7 @@ class Loop:
         where_told = f"the scoring of round {scoring.round}"
         self._refuse_too_few(missed, len(self.sites.scored), where_told)
         if notes and scoring.split != "watch":
-            self.server.tables.append(diagnostics(scoring.round, notes))
+            self.server.tables.append(diagnostics(scoring, notes))
         if scoring.split == "test":
             for site, each in notes.items():
                 yield from map(Notice, warnings_about(site, each))
@@ -250,5 +250,5 @@ class Loop:
         infos = self.sites.trained
         count = max(1, round(self.server.settings.participation * len(infos)))
         rng = torch_generator(self.assignment.seed, number, "participation")
-        drawn = torch.randperm(len(infos), generator=rng)[:count].tolist()
+        drawn = {*torch.randperm(len(infos), generator=rng)[:count].tolist()}
         return [info for info in infos if info.index in drawn] if count < len(infos) else [*infos]

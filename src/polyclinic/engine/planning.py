@@ -14,6 +14,7 @@ from polyclinic.config import Study
 from polyclinic.engine.grid import jobs_of
 from polyclinic.engine.local import LocalEngine
 from polyclinic.engine.run import Run, runs_of
+from polyclinic.engine.sharing import Sharing, rounds_of
 from polyclinic.engine.study import do_run
 from polyclinic.runs import RoundLine, RunFolder, SiteInfo
 
@@ -22,19 +23,26 @@ STEPS = 2  # of training that are timed at a site
 
 @dataclass(frozen=True)
 class Planned:
-    """A run, how many of its rounds are done, and the seconds that the others will take."""
+    """A run, how many of its rounds are done, and the seconds that the others will take.
+
+    It will go on from this round of another run; 0 where it does not.
+    """
 
     run: Run
     done: int
     seconds: float
+    shared: int = 0
+    shared_with: str = ""
 
     @property
     def state(self) -> str:
         """How far it is, in a few words."""
         if self.run.folder.finished and not self.seconds:
             return "done"
-        rounds = self.run.study.federation.rounds
-        return f"{min(self.done, rounds)} of {rounds} rounds done" if self.done else "to do"
+        rounds = rounds_of(self.run)
+        if self.done:
+            return f"{min(self.done, rounds)} of {rounds} rounds done"
+        return f"to do after {self.shared_with}, round {self.shared}" if self.shared else "to do"
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,16 @@ class Plan:
         """How long all that is left takes, so many at once."""
         alone = [each.seconds for each in self.left]
         return max(sum(alone) / self.jobs, max(alone, default=0.0))
+
+    @property
+    def rounds(self) -> int:
+        """The rounds of all runs that are left."""
+        return sum(rounds_of(each.run) for each in self.left)
+
+    @property
+    def shared(self) -> int:
+        """How many of them are not trained again, because another run has them."""
+        return sum(each.shared for each in self.left)
 
 
 @dataclass(frozen=True)
@@ -87,23 +105,25 @@ def plan_of(study: Study, root: Path, splits_folder: Path, *, fresh: bool) -> Pl
         engine = LocalEngine(splits_folder, jobs=jobs)
         each = {run.choice.name: run for run in reversed(runs)}
         paces = [(name, _tried(run, engine)) for name, run in each.items()]
-    planned = []
+    sharing, planned = Sharing(runs), []
     for run in runs:
         own = [pace for name, pace in paces if name == run.choice.name]
         known = own or [pace for _, pace in paces]
         seconds = fmean(pace.of_round(run.study) for pace in known)
-        planned.append(_planned(run, seconds, fresh=fresh))
+        planned.append(_planned(run, seconds, sharing, fresh=fresh))
     return Plan(tuple(planned), jobs, measured)
 
 
-def _planned(run: Run, seconds: float, *, fresh: bool) -> Planned:
-    rounds = run.study.federation.rounds
-    if fresh:
-        return Planned(run, 0, rounds * seconds)
-    if run.folder.finished:
-        return Planned(run, rounds, 0.0)
-    done = max((line.round for line in run.folder.rounds()), default=0)
-    return Planned(run, done, max(1, rounds - done) * seconds)  # something is left to do
+def _planned(run: Run, seconds: float, sharing: Sharing, *, fresh: bool) -> Planned:
+    rounds, shared = rounds_of(run), sharing.rounds(run, fresh=fresh)
+    other = sharing.other(run)
+    begun = (shared, other.name if other else "")
+    if run.folder.finished and not fresh:
+        return Planned(run, rounds, 0.0, *begun)
+    lines = () if fresh else run.folder.rounds()
+    done = max((line.round for line in lines), default=0)
+    left = max(1, rounds - max(done, shared))  # something is left to do
+    return Planned(run, done, left * seconds, *begun)
 
 
 def _taken(run: Run) -> _Pace:

@@ -47,12 +47,17 @@ class Scored:
         return cls(scoring.round, scoring.split, site, tuple(scores), notes=dict(notes))
 
 
-def diagnostics(number: int, notes: Mapping[str, Mapping[str, float]]) -> RoundTable:
+def diagnostics(scoring: Scoring, notes: Mapping[str, Mapping[str, float]]) -> RoundTable:
     """What sites noted about a method's parts as a table with a row for each of them."""
     columns = tuple(dict.fromkeys(name for each in notes.values() for name in each))
     values = tuple(tuple(each.get(name, math.nan) for name in columns) for each in notes.values())
     return RoundTable(
-        round=number, name=DIAGNOSED, rows=tuple(notes), columns=columns, values=values
+        round=scoring.round,
+        name=DIAGNOSED,
+        final=scoring.split == "test",
+        rows=tuple(notes),
+        columns=columns,
+        values=values,
     )
 
 

@@ -1,7 +1,6 @@
 """Running a study: every method with every seed and fold, each in a run folder of its own."""
 
 import platform
-import shutil
 import tomllib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -56,6 +55,7 @@ def run_study(
     for run in runs:
         for event in do_run(run, engine, fresh=fresh):
             watch(run, event)
+        Checkpoint(run.folder.path / "checkpoint").remove()
     return runs
 
 
@@ -82,7 +82,10 @@ def do_run(run: Run, engine: Engine, *, fresh: bool) -> Generator[Event, None, N
 
 
 def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
-    """One run from where it stands to its end: the round loop, and the folder that it fills."""
+    """One run from where it stands to its end: the round loop, and the folder that it fills.
+
+    The checkpoint is left there, because another run may go on from it.
+    """
     assignment = sites.runner.assignment
     server = first_server(federation_of(run), sites)
     checkpoint = Checkpoint(run.folder.path / "checkpoint")
@@ -101,7 +104,6 @@ def carry_out(run: Run, sites: Sites) -> Iterator[Event]:
     )
     keep_model(run.folder, "server", run.choice.title, server, assignment, end)
     run.folder.finish(end)
-    shutil.rmtree(checkpoint.folder)
 
 
 def refuse_mistaken_runs(runs: Sequence[Run], *, resume: bool) -> None:

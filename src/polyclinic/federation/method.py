@@ -55,6 +55,8 @@ class Method:
     pools: ClassVar[bool] = False  # trains on the images of all sites together
     paper_weighting: ClassVar[str] = "samples"  # of its authors; "" where nothing is averaged
     shared_memory: ClassVar[frozenset[str]] = frozenset()  # groups of a site's that replies carry
+    late: ClassVar[frozenset[str]] = frozenset()  # settings that act only after the last round
+    by_rounds: ClassVar[bool] = False  # what a round does depends on how many there are
     one_branch: ClassVar[bool] = False  # its loss has logits of its own, of the main branch alone
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002

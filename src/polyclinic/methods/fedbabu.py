@@ -23,6 +23,7 @@ class FedBABU(Method):
     """How the sites tune their models after the last round."""
 
     paper_weighting: ClassVar[str] = "uniform"
+    late: ClassVar[frozenset[str]] = frozenset({"tuning"})
 
     def shares(self, net: Segmenter) -> Names:
         """All but the head, which is everywhere the same until it is tuned."""

@@ -34,6 +34,7 @@ class FedDP(Method):
     """The settings of the calibration."""
 
     paper_weighting: ClassVar[str] = "uniform"
+    late: ClassVar[frozenset[str]] = frozenset({"calibrate", "calibration"})
 
     def shares(self, net: Segmenter) -> Names:
         """All but the private parts of the attention."""

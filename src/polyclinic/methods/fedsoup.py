@@ -31,6 +31,7 @@ class FedSoup(Method):
     warm_up: Annotated[float, Field(ge=0, le=1)] = 0.75
     """Share of the rounds that are FedAvg's, 0 to 1; 1 is FedAvg."""
 
+    by_rounds: ClassVar[bool] = True
     shared_memory: ClassVar[frozenset[str]] = frozenset({POOL})  # sent models are among them
 
     def keeps(self, net: Segmenter) -> Names:

@@ -1,11 +1,14 @@
 """What a method costs in bytes and seconds, and how fast it learns."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from polyclinic.report.reading import Comparison, MethodRuns, Run
+from polyclinic.runs import RoundLine
 
 
 @dataclass(frozen=True)
@@ -58,23 +61,33 @@ def method_costs(comparison: Comparison) -> list[MethodCost]:
 def _method_cost(method: MethodRuns, sites: Sequence[str]) -> MethodCost:
     runs = [run for run in method.runs if run.rounds]
     seconds = [run.end.seconds for run in runs if run.end]
+    lines = [_by_site(run, sites) for run in runs]
     return MethodCost(
         title=method.title,
-        whole=_cost("all sites", runs, sites),
+        whole=_cost("all sites", runs, [list(chain(*each.values())) for each in lines]),
         stages=_stage_costs(runs),
-        sites=tuple(_cost(site, runs, [site]) for site in sites),
+        sites=tuple(_cost(site, runs, [each[site] for each in lines]) for site in sites),
         parts=_sent_by_part(runs),
         extras=_grouped({e: None for run in runs for line in run.rounds for e in line.extras}),
         run_seconds=float(np.mean(seconds)) if seconds else None,
     )
 
 
-def _cost(name: str, runs: list[Run], sites: Sequence[str]) -> Cost:
-    per_run = [_run_cost(run, sites) for run in runs]
+def _by_site(run: Run, sites: Sequence[str]) -> dict[str, list[RoundLine]]:
+    found: dict[str, list[RoundLine]] = {site: [] for site in sites}
+    for line in run.rounds:
+        if line.site in found:
+            found[line.site].append(line)
+    return found
+
+
+def _cost(name: str, runs: list[Run], lines: list[list[RoundLine]]) -> Cost:
+    """What these lines of each run say."""
+    per_run = [_run_cost(run, own) for run, own in zip(runs, lines, strict=True)]
     down, up, total, seconds, speed = (float(number) for number in np.mean(per_run, axis=0))
-    lines = [line for run in runs for line in run.rounds if line.site in sites]
-    spent = [line.numbers["epsilon"] for line in lines if "epsilon" in line.numbers]
-    missed = sum(bool(line.missed) for line in lines)
+    every = list(chain(*lines))
+    spent = [line.numbers["epsilon"] for line in every if "epsilon" in line.numbers]
+    missed = sum(bool(line.missed) for line in every)
     return Cost(name, down, up, total, seconds, speed, missed, max(spent, default=None))
 
 
@@ -115,11 +128,11 @@ def _sent_by_part(runs: list[Run]) -> dict[str, float]:
     return parts
 
 
-def _run_cost(run: Run, sites: Sequence[str]) -> tuple[float, ...]:
+def _run_cost(run: Run, lines: list[RoundLine]) -> tuple[float, ...]:
     """Stages before the first round and after the last belong to the total, not to a round."""
-    within = [line for line in run.round_lines if line.site in sites]
-    rounds = max(1, len({line.round for line in run.round_lines}))
-    lines = [line for line in run.rounds if line.site in sites]
+    last = run.planned_rounds or math.inf
+    within = [line for line in lines if 1 <= line.round <= last]
+    rounds = max(1, run.count_of_rounds)
     seconds = sum(line.seconds for line in lines)
     return (
         sum(line.down for line in within) / rounds,

@@ -40,7 +40,8 @@ def efficiency(comparison: Comparison) -> Sheet | None:
         "numbers in messages, the mean over sites, rounds and seeds; a run's traffic is of all "
         "sites, both ways. After the rounds come finalizing, later stages and finishing steps. "
         "Seconds are work of all sites one after another; an image's are measured with the final "
-        "models, at most twelve at once, on the machine of the run.",
+        "models, at most twelve at once, on the machine of the run. Rounds that were trained once "
+        "for several runs count in each, as they were timed.",
         heads=HEADS,
         rows=rows,
     )

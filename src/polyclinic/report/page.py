@@ -125,7 +125,10 @@ def scores_of(
         "ranking": ranked(comparison, tables[0].measure.name) if tables else [],
         "site_test": len(comparison.sites) >= FEWEST_SITES,
         "cautions": list(cautions(comparison)),
-        "tables": [(table, _downloads(sheet_of(table))) for table in tables],
+        "tables": [
+            (table.of_sites(comparison.shown_sites), _downloads(sheet_of(table)))
+            for table in tables
+        ],
         "sheets": [(sheet, _downloads(sheet)) for sheet in sheets],
         "contours": CONTOUR_COLOURS,
     }

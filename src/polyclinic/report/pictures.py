@@ -53,12 +53,11 @@ class SiteAttention:
 
 def site_examples(comparison: Comparison) -> list[SiteExamples]:
     """Best, median and worst test case of each site and method, from each method's first seed."""
-    drawn = [method for method in comparison.methods if _has_pictures(method, comparison.sites)]
+    sites = comparison.shown_sites
+    drawn = [method for method in comparison.methods if _has_pictures(method, sites)]
     titles = tuple(method.title for method in drawn)
-    sites = [
-        SiteExamples(site, titles, _rows(comparison, drawn, site)) for site in comparison.sites
-    ]
-    return [each for each in sites if any(any(examples) for _, examples in each.rows)]
+    found = [SiteExamples(site, titles, _rows(comparison, drawn, site)) for site in sites]
+    return [each for each in found if any(any(examples) for _, examples in each.rows)]
 
 
 def attention_maps(comparison: Comparison) -> list[SiteAttention]:
@@ -66,7 +65,7 @@ def attention_maps(comparison: Comparison) -> list[SiteAttention]:
     found = []
     for method in comparison.methods:
         for run in method.finished[:1]:
-            for site in comparison.sites:
+            for site in comparison.shown_sites:
                 pictures = run.folder.attention_pictures(site)
                 sources = {(each.case, each.name): embedded_picture(each.path) for each in pictures}
                 names = tuple(dict.fromkeys(each.name for each in pictures))

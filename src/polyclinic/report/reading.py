@@ -8,6 +8,8 @@ from polyclinic.report.measures import Measure, measure
 from polyclinic.report.run import Run, summed_up
 from polyclinic.runs import RunError, RunFolder, ScoredModel, SiteInfo, find_runs
 
+SHOWN_SITES = 30
+
 __all__ = ["Comparison", "MethodRuns", "Run", "read_runs"]
 
 
@@ -54,6 +56,11 @@ class Comparison:
     def sites(self) -> tuple[str, ...]:
         """The names of the sites."""
         return tuple(site.name for site in self.about_sites)
+
+    @property
+    def shown_sites(self) -> tuple[str, ...]:
+        """The sites that a page shows one by one; files and means hold all."""
+        return self.sites[:SHOWN_SITES]
 
     @property
     def runs(self) -> tuple[Run, ...]:

@@ -71,6 +71,11 @@ class Run:
         return tuple(line for line in self.rounds if 1 <= line.round <= last)
 
     @cached_property
+    def count_of_rounds(self) -> int:
+        """How many rounds there is something of."""
+        return len({line.round for line in self.round_lines})
+
+    @cached_property
     def tested(self) -> Mapping[tuple[str, str, str], Mapping[str, float]]:
         """Test scores of a finished run: value by case, by (metric, region, site)."""
         found: dict[tuple[str, str, str], dict[str, float]] = {}
@@ -100,11 +105,16 @@ class Run:
 
     def curve(self, metric: str, split: str, site: str) -> dict[int, float]:
         """The mean over cases and regions of a site after each round that was scored."""
-        found: dict[int, list[float]] = {}
-        for score in self.scores:
-            if (score.metric, score.split, score.site) == (metric, split, site):
-                found.setdefault(score.round, []).append(score.value)
+        found = self._by_round.get((metric, split, site), {})
         return {number: float(np.mean(values)) for number, values in found.items()}
+
+    @cached_property
+    def _by_round(self) -> dict[tuple[str, str, str], dict[int, list[float]]]:
+        found: dict[tuple[str, str, str], dict[int, list[float]]] = {}
+        for score in self.scores:
+            rounds = found.setdefault((score.metric, score.split, score.site), {})
+            rounds.setdefault(score.round, []).append(score.value)
+        return found
 
     @cached_property
     def curves(self) -> tuple[tuple[str, str], ...]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Literal
 
 from polyclinic.evaluation.statistics import OVERALL, Spread, Summary, across_seeds
@@ -63,6 +64,12 @@ class Table:
         """The regions in the order of their columns, and how many columns each has."""
         names = [column.region for column in self.columns]
         return [(name, names.count(name)) for name in dict.fromkeys(names)]
+
+    def of_sites(self, sites: Collection[str]) -> "Table":
+        """The same table with columns of these sites alone, beside those over all sites."""
+        kept = [each.kind != "site" or each.name in sites for each in self.columns]
+        rows = [replace(row, cells=tuple(compress(row.cells, kept))) for row in self.rows]
+        return replace(self, columns=tuple(compress(self.columns, kept)), rows=tuple(rows))
 
 
 def comparison_table(

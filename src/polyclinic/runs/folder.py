@@ -100,13 +100,14 @@ class RunFolder:
             append_lines(self.path / "scores.csv", rows, header=HEADER + "\n")
 
     def forget_after(self, round: int) -> None:  # noqa: A002
-        """Drop what was written after a checkpoint: later rounds, and all test scores.
+        """Drop what was written after a checkpoint: later rounds, and all that is final.
 
         Test scores are the last thing that a run writes, whichever round it chose.
         """
-        for name, records in (("rounds", self.rounds()), ("tables", self.tables())):
-            kept = (record for record in records if record.round <= round)
-            if records:
+        rounds = [line for line in self.rounds() if line.round <= round]
+        tables = [each for each in self.tables() if each.round <= round and not each.final]
+        for name, kept in (("rounds", rounds), ("tables", tables)):
+            if (self.path / f"{name}.jsonl").exists():
                 write_atomic(self.path / f"{name}.jsonl", _json_lines(kept))
         rows = self.scores(model=None)
         self.rewrite_scores(row for row in rows if row.round <= round and row.split != "test")

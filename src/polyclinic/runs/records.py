@@ -61,6 +61,7 @@ class About(_Record):
     """What was run, where and with which versions; `started` is a time in ISO 8601.
 
     `fold` is None without folds, and `swept` is what a sweep has set for the run, by key.
+    Its first `shared_rounds` rounds are those of the run `shared_with`, where there are any.
     `pretrained` tells what the network took from a file of weights, where there was one, and
     `weighting` what sites counted by in the average, where there was one.
     """
@@ -69,6 +70,8 @@ class About(_Record):
     seed: int
     fold: int | None = None
     swept: dict[str, Any] = {}
+    shared_rounds: int = 0
+    shared_with: str = ""
     task: AboutTask
     sites: tuple[SiteInfo, ...]
     metrics: dict[str, AboutMetric] = {}
@@ -106,10 +109,14 @@ DIAGNOSED = "diagnostics"  # the name of tables with numbers about a method's pa
 
 
 class RoundTable(_Record):
-    """A table that a method's server made in a round, such as how alike the sites are."""
+    """A table that a method's server made in a round, such as how alike the sites are.
+
+    One that is `final` is of the models in use at the end, like test scores.
+    """
 
     round: int
     name: str
+    final: bool = False
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: tuple[tuple[Number, ...], ...]

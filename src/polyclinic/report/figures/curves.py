@@ -77,8 +77,9 @@ def site_figure(comparison: Comparison) -> Drawing | None:
     """The validation score per round in one panel per site; None where nothing was scored."""
     if not any(run.validated for run in comparison.runs):
         return None
-    with panels(comparison.sites, _MOST_COLUMNS, 2.4) as (figure, found):
-        for panel, site in zip(found, comparison.sites, strict=True):
+    sites = comparison.shown_sites
+    with panels(sites, _MOST_COLUMNS, 2.4) as (figure, found):
+        for panel, site in zip(found, sites, strict=True):
             for index, method in enumerate(comparison.methods):
                 _draw(panel, [_validation_curve(run, site) for run in method.runs], index)
             count_rounds(panel)

@@ -30,8 +30,9 @@ def distribution_figure(comparison: Comparison, metric: str, region: str) -> Dra
     labels = [shortened(method.title) for _, method in methods]
     margins = Margins(left=0.25 + 0.075 * max(map(len, labels)), bottom=0.28, down=0.5)
     height = 0.27 * len(methods) + 0.7
-    with panels(comparison.sites, _MOST_COLUMNS, height, margins) as (figure, found):
-        for panel, site in zip(found, comparison.sites, strict=True):
+    sites = comparison.shown_sites
+    with panels(sites, _MOST_COLUMNS, height, margins) as (figure, found):
+        for panel, site in zip(found, sites, strict=True):
             rows_of_cases = [
                 (place, style(index).colour, how.factor * _pooled(method, metric, region, site))
                 for place, (index, method) in enumerate(methods)
