@@ -46,7 +46,7 @@ def write_audit(audit: Audit) -> RunFolder:
         "remarks": audit.remarks,
     }
     run.folder.write_atomic(f"{NAME}.csv", text.getvalue())
-    run.folder.write_atomic(f"{NAME}.svg", audit_figure(audit.findings))
+    run.folder.write_atomic(f"{NAME}.svg", _figure(audit.findings))
     run.folder.write_atomic(f"{NAME}.json", json.dumps(content, indent=2) + "\n")
     return run.folder
 
@@ -69,7 +69,7 @@ def _told(name: str, estimate: Estimate) -> dict[str, float | None]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
-def audit_figure(findings: Sequence[Finding]) -> bytes:
+def _figure(findings: Sequence[Finding]) -> bytes:
     """An SVG: panels for the area and each rate, a row for each site, a colour for each attack."""
     sites = list(dict.fromkeys(each.site for each in findings))
     margins = Margins(left=0.35 + 0.075 * max(len(shortened(site)) for site in sites), bottom=0.7)

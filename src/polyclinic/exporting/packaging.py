@@ -125,7 +125,7 @@ def _facts(
             SiteFacts(name=s.name, labels=s.kind, train=s.train, val=s.val, test=s.test)
             for s in about.sites
         ),
-        scores=tuple(scores_of(origins, data)),
+        scores=tuple(_scores_of(origins, data)),
         quality=judged,
         ledger=ledger.head() if ledger and ledger.path.exists() else None,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -151,7 +151,7 @@ def _spacing(data: Iterable[SiteData]) -> tuple[float, float] | None:
     return float(rows), float(columns)
 
 
-def scores_of(origins: Sequence[Origin], data: Mapping[str, SiteData]) -> Iterator[ScoreFacts]:
+def _scores_of(origins: Sequence[Origin], data: Mapping[str, SiteData]) -> Iterator[ScoreFacts]:
     """The test scores of the models that these make, site by site.
 
     A run scores each site's own model. An ensemble, or a server's model that no site uses as it

@@ -179,7 +179,7 @@ def _short(value: float | None) -> str:
 
 def _write_page(to: Path, model: Model, records: Sequence[Record], failed: list[Failure]) -> None:
     with replacing(to / PAGE) as unfinished, unfinished.open("w") as file:
-        cases = shown_cases(to, records)
+        cases = _shown_cases(to, records)
         page = streamed(
             "cases.html",
             facts=model.facts,
@@ -191,17 +191,17 @@ def _write_page(to: Path, model: Model, records: Sequence[Record], failed: list[
         file.writelines(page)
 
 
-class ShownCase(NamedTuple):
+class _ShownCase(NamedTuple):
     """A case and its picture as a link that holds it."""
 
     record: Record
     picture: str
 
 
-def shown_cases(folder: Path, records: Sequence[Record]) -> Iterator[ShownCase]:
+def _shown_cases(folder: Path, records: Sequence[Record]) -> Iterator[_ShownCase]:
     """The cases, the most doubtful first."""
     for record in sorted(records, key=lambda each: -(each.doubt or 0.0)):
-        yield ShownCase(record, _embedded(_opened(folder / record.overlay)))
+        yield _ShownCase(record, _embedded(_opened(folder / record.overlay)))
 
 
 def _embedded(picture: Picture) -> str:
