@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from polyclinic.config import DataSettings, SiteSettings
-from polyclinic.data.field_of_view import background_out_of_view
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
+from polyclinic.federation.scoring import background_out_of_view
 from tests.data.real import FOLDERS
 
 

@@ -1,6 +1,6 @@
 """The round loop alone, with sites in memory that train nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -139,7 +139,7 @@ def test_too_few_answers_stop_the_run_and_keep_the_round_before(tmp_path):
     with pytest.raises(TooFewSites, match=r"only 1 of 3 .* round 2, stage fit, and 2 are needed"):
         list(loop.run())
     assert loop.progress.round == 1
-    assert not loop.waiting.folder.exists()
+    assert not loop.replies.folder.exists()
 
 
 @pytest.mark.parametrize("spoils", [float("nan"), float("inf")])
@@ -170,6 +170,24 @@ def test_a_message_without_weights_is_an_answer_too(tmp_path):
             assert all(not reply.weights for reply in replies.values())
 
     list(a_loop(tmp_path, MemorySites(), method=Quiet())[0].run())
+
+
+@pytest.mark.parametrize("discloses", [False, True])
+def test_replies_wait_in_files_unless_they_disclose_what_is_private(tmp_path, discloses):
+    files = []
+
+    @dataclass(frozen=True)
+    class Watched(Method):
+        def each_round(self):
+            return tuple(replace(each, discloses=discloses) for each in super().each_round())
+
+        def combine(self, server, replies):
+            files.append({file.stem for file in loop.replies.folder.glob("*")})
+            super().combine(server, replies)
+
+    loop, _ = a_loop(tmp_path, MemorySites(), method=Watched())
+    list(loop.run())
+    assert files == [set() if discloses else set(ALL)] * 3
 
 
 @dataclass(frozen=True)

@@ -22,39 +22,39 @@ def own_megabytes():
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
 
 
-def test_a_seated_message_is_the_same_message(tmp_path):
+def test_a_stored_message_is_the_same_message(tmp_path):
     sent = message()
-    seated = ReplyStore(tmp_path / "replies").seat("north", sent)
+    stored = ReplyStore(tmp_path / "replies").store("north", sent)
 
-    assert seated.weights.layout == sent.weights.layout
-    assert seated.weights.flat.equal(sent.weights.flat)
-    assert seated.extras.keys() == sent.extras.keys()
-    assert all(seated.extras[name].equal(sent.extras[name]) for name in sent.extras)
-    assert {t.dtype for t in seated.extras.values()} == {t.dtype for t in sent.extras.values()}
-    assert seated.numbers == sent.numbers
+    assert stored.weights.layout == sent.weights.layout
+    assert stored.weights.flat.equal(sent.weights.flat)
+    assert stored.extras.keys() == sent.extras.keys()
+    assert all(stored.extras[name].equal(sent.extras[name]) for name in sent.extras)
+    assert {t.dtype for t in stored.extras.values()} == {t.dtype for t in sent.extras.values()}
+    assert stored.numbers == sent.numbers
 
 
 def test_an_empty_message_can_wait_too(tmp_path):
-    seated = ReplyStore(tmp_path).seat("north", Message())
+    stored = ReplyStore(tmp_path).store("north", Message())
 
-    assert len(seated.weights) == 0
-    assert seated.extras == {}
-
-
-def test_a_message_outlives_the_clearing_of_the_room(tmp_path):
-    room, sent = ReplyStore(tmp_path / "replies"), message()
-    seated = room.seat("north", sent)
-    room.clear()
-
-    assert not room.folder.exists()
-    assert seated.weights.flat.equal(sent.weights.flat)
+    assert len(stored.weights) == 0
+    assert stored.extras == {}
 
 
-def test_seated_messages_take_no_memory_of_the_process(tmp_path):
-    room, before = ReplyStore(tmp_path), own_megabytes()
-    seated = [room.seat(str(site), message(100_000)) for site in range(20)]  # 10.7 MB each
+def test_a_message_outlives_the_clearing_of_the_store(tmp_path):
+    store, sent = ReplyStore(tmp_path / "replies"), message()
+    stored = store.store("north", sent)
+    store.clear()
 
-    assert sum(waiting.weights.flat.sum() for waiting in seated).isfinite()
+    assert not store.folder.exists()
+    assert stored.weights.flat.equal(sent.weights.flat)
+
+
+def test_stored_messages_take_no_memory_of_the_process(tmp_path):
+    store, before = ReplyStore(tmp_path), own_megabytes()
+    stored = [store.store(str(site), message(100_000)) for site in range(20)]  # 10.7 MB each
+
+    assert sum(waiting.weights.flat.sum() for waiting in stored).isfinite()
     assert own_megabytes() - before < 20 * 10.7 / 2
 
 
@@ -62,4 +62,4 @@ def test_a_message_on_another_device_stays_where_it_is(tmp_path):
     weights = Weights.pack({"w": torch.empty(3, device="meta")})
     sent = Message(weights)
 
-    assert ReplyStore(tmp_path).seat("north", sent) is sent
+    assert ReplyStore(tmp_path).store("north", sent) is sent

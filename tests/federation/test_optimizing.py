@@ -66,6 +66,9 @@ def test_gradients_are_bounded_by_norm_and_by_value():
     give_gradients(chosen, 1, scale=100)
     clip(chosen, TrainingSettings(clip_value=0.5))
     assert max(float(p.grad.abs().max()) for p in chosen.values()) == 0.5
+    give_gradients(chosen, 1, scale=100)
+    clip(chosen, TrainingSettings(clip_norm=1.0, clip_value=0.01))
+    assert max(float(p.grad.abs().max()) for p in chosen.values()) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])

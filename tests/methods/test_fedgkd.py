@@ -11,9 +11,8 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.scoring import validation_loss
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
-from polyclinic.losses.distillation import teaching
 from polyclinic.losses.supervised import segmentation_loss
-from polyclinic.methods.fedgkd import PAST, FedGKD, past_models
+from polyclinic.methods.fedgkd import PAST, FedGKD, past_models, teaching
 from tests.federations import NETS, Done, a_site, equal, small_data
 
 LAST = "evaluation.choose=last"

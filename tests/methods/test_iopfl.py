@@ -11,8 +11,7 @@ from polyclinic.engine.unseen import ENSEMBLE, ROUTED, TUNED, try_models
 from polyclinic.federation.message import Message
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
-from polyclinic.methods.iopfl import TRAJECTORY
-from polyclinic.methods.routing import Routing
+from polyclinic.methods.iopfl import TRAJECTORY, Routing
 from polyclinic.networks.parts import norms, parameters
 from polyclinic.networks.routing import RoutedConv, adaptable, routed
 from polyclinic.runs import SiteInfo

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from polyclinic import __version__
 from polyclinic.cli import federation
 from polyclinic.cli.audit import audit
 from polyclinic.cli.code import tables
@@ -21,11 +22,11 @@ from polyclinic.cli.predict import predict
 from polyclinic.cli.run import Overrides, Runs, StudyFile, run
 from polyclinic.cli.serve import serve
 from polyclinic.cli.unseen import unseen
-from polyclinic.cli.version import options
 from polyclinic.environment import prepare_environment
 
 if TYPE_CHECKING:
     from polyclinic.data.tasks import Task
+
 
 # torch and matplotlib take seconds to import, so each command imports what it needs.
 
@@ -44,7 +45,6 @@ app.command()(run)
 app.command()(federation.server)
 app.command()(federation.site)
 app.command()(federation.approve)
-app.callback()(options)
 app.command()(unseen)
 app.command()(audit)
 app.command()(check_method)
@@ -201,3 +201,19 @@ def _task(name: str) -> Task:
     from polyclinic.data.tasks import task_called
 
     return task_called(name, tables().task)
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"polyclinic {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_tell_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Personalized federated medical image segmentation."""

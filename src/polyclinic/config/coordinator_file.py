@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from polyclinic.config.checking import check
 from polyclinic.config.mistakes import ConfigError, Mistake
 from polyclinic.config.paths import make_absolute
 from polyclinic.config.reading import read_toml
-from polyclinic.config.section import FolderName, Section
+from polyclinic.config.section import FolderName, Section, UnlessInsecure
 
 
 class ServerCertificates(Section):
@@ -39,19 +38,10 @@ class CoordinatorFile(Section):
     """Where the SuperLink keeps its state."""
     insecure: bool = False
     """No encryption and no authentication, for trials only."""
-    certificates: Annotated[ServerCertificates | None, Field(validate_default=True)] = None
+    certificates: UnlessInsecure[ServerCertificates] = None
     """The server's certificates; needed unless insecure."""
     keys: dict[FolderName, Path] = Field(default_factory=dict)
     """Site name to the file of its public key."""
-
-    @field_validator("certificates")
-    @classmethod
-    def _there_unless_insecure(
-        cls, certificates: ServerCertificates | None, info: ValidationInfo
-    ) -> ServerCertificates | None:
-        if certificates is None and not info.data.get("insecure"):
-            raise PydanticCustomError("missing", "is required")
-        return certificates
 
 
 def load_coordinator_file(path: str | Path) -> CoordinatorFile:

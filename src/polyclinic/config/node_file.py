@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field
 
 from polyclinic.config.checking import check
 from polyclinic.config.data_settings import LabelKind
@@ -21,6 +20,7 @@ from polyclinic.config.section import (
     FolderName,
     Positive,
     Section,
+    UnlessInsecure,
     unique,
 )
 from polyclinic.config.tables import Tables, package_name
@@ -54,22 +54,15 @@ class ServerAddress(Section):
     """Host and port of the coordinator."""
     insecure: bool = False
     """No encryption and no authentication, for trials only."""
-    ca: Annotated[Path | None, Field(validate_default=True)] = None
+    ca: UnlessInsecure[Path] = None
     """Certificate of the consortium's authority; needed unless insecure."""
-    key: Annotated[Path | None, Field(validate_default=True)] = None
+    key: UnlessInsecure[Path] = None
     """The site's private key; needed unless insecure."""
 
     @property
     def host(self) -> str:
         """The name or number of the server alone."""
         return split_address(self.address)[0]
-
-    @field_validator("ca", "key")
-    @classmethod
-    def _there_unless_insecure(cls, path: Path | None, info: ValidationInfo) -> Path | None:
-        if path is None and not info.data.get("insecure"):
-            raise PydanticCustomError("missing", "is required")
-        return path
 
 
 class Permissions(Section):

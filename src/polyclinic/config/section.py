@@ -58,9 +58,19 @@ def _looks_like_a_device(device: str) -> str:
     return device
 
 
+def _there_unless_insecure(value: Any, info: ValidationInfo) -> Any:
+    if value is None and not info.data.get("insecure"):
+        raise PydanticCustomError("missing", "is required")
+    return value
+
+
 FolderName = Annotated[str, AfterValidator(_usable_as_folder)]
 Title = Annotated[str, AfterValidator(_readable)]
 Device = Annotated[str, AfterValidator(_looks_like_a_device)]
+Value = TypeVar("Value")
+UnlessInsecure = Annotated[
+    Value | None, Field(validate_default=True), AfterValidator(_there_unless_insecure)
+]
 
 
 class Section(BaseModel):

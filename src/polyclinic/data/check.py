@@ -138,12 +138,10 @@ def _mistakes(
     check_task(site, task, mistakes, "not")
     wrong: list[str] = []
     as_at_site(task, site.toml.preparation, wrong)
-    for text in wrong:
-        mistakes.add(text, site.folder / "site.toml")
+    mistakes.add_all(wrong, site.folder / "site.toml")
     if site.toml.labels:
         check_labels(site, site.toml.labels, splits, mistakes)
-    for text in errors:
-        mistakes.add(text, site.folder / "site.toml")
+    mistakes.add_all(errors, site.folder / "site.toml")
     note_contents(contents, task, mistakes)
     return mistakes.lines, splits
 

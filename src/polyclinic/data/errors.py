@@ -38,6 +38,10 @@ class Findings:
         """Note `text` about `file`, or about the whole site."""
         self._found.append((text, file))
 
+    def add_all(self, texts: Iterable[str], file: Path | None = None) -> None:
+        """Note several texts about one file, or about the whole site."""
+        self._found += [(text, file) for text in texts]
+
     def include(self, lines: Iterable[str]) -> None:
         """Note lines that tell their site themselves."""
         self._found += [(line, None) for line in lines]

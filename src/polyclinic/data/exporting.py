@@ -34,8 +34,7 @@ def export_nnunet(
     mistakes = Findings(site.name, site.folder)
     mistakes.include(site.mistakes)
     coding, errors = coding_of(site.toml, task)
-    for text in errors:
-        mistakes.add(text, site.folder / "site.toml")
+    mistakes.add_all(errors, site.folder / "site.toml")
     if coding.masks.groups:
         mistakes.add("does not annotate all classes of the task, which nnU-Net's labels cannot say")
     splits = check_kept(site, mistakes)

@@ -60,8 +60,7 @@ def read_site(folder: Path, name: str | None = None, volumes: Path | None = None
     toml, errors = read_site_toml(folder / "site.toml")
     site = SiteFolder(name or toml.name or folder.name, folder, toml)
     mistakes, warnings = Findings(site.name, folder), Findings(site.name, folder)
-    for text in errors:
-        mistakes.add(text, folder / "site.toml")
+    mistakes.add_all(errors, folder / "site.toml")
     store = Store(site.name, folder, volumes)
     cases = []
     for part in parts_of(folder):

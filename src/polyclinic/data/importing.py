@@ -3,13 +3,15 @@
 import csv
 import shutil
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import tomli_w
+from PIL import Image
 
 from polyclinic.config.printing import plain
 from polyclinic.data.case_files import NO_LABEL, CaseFiles
@@ -17,16 +19,19 @@ from polyclinic.data.case_reading import read_contents
 from polyclinic.data.check import check_folder
 from polyclinic.data.coding import coding_of
 from polyclinic.data.contact_sheet import contact_sheet
-from polyclinic.data.converting import Spacing, convert_volume, ending
-from polyclinic.data.errors import Findings, refuse
+from polyclinic.data.errors import DataError, Findings, refuse
 from polyclinic.data.folder import SiteFolder
 from polyclinic.data.formats.instances import is_dicom
+from polyclinic.data.formats.nifti import is_nifti, stem, write_nifti
+from polyclinic.data.formats.store import kept_volume
+from polyclinic.data.formats.volume import Array, Volume
 from polyclinic.data.nnunet import has_channels
 from polyclinic.data.proposals import note_contents
 from polyclinic.data.site_files import COLUMNS
 from polyclinic.data.tasks import TASKS, Task
 from polyclinic.data.understanding import EXAMPLES, Understood
 
+Spacing = tuple[float, float]
 Agree = Callable[[], bool]  # asked when the contact sheet is drawn and nothing is written yet
 
 
@@ -111,7 +116,7 @@ def _copy(site: SiteFolder, folder: Path, task: Task) -> list[str]:
         volumes.setdefault(case.volume or case.name, []).append(case)
     for name, cases in volumes.items():
         if cases[0].volume and is_dicom(cases[0].image):
-            spacings |= convert_volume(name, cases, folder)
+            spacings |= _convert_volume(name, cases, folder)
             continue
         _copy_file(cases[0].image, folder / "images", name)
         for case in cases:
@@ -129,11 +134,9 @@ def _copy(site: SiteFolder, folder: Path, task: Task) -> list[str]:
 
 
 def _copy_annotations(case: CaseFiles, folder: Path) -> None:
-    parts = {Path("masks"): case.mask, Path("views"): case.view}
-    parts |= {Path("labels", kind): label for kind, label in case.labels.items()}
-    for part, original in parts.items():
+    for part, original in _annotations(case):
         # What lies within an HDF5 image file has gone with it.
-        if original and original != case.image:
+        if original != case.image:
             whole = original in case.slices
             _copy_file(original, folder / part, (case.volume if whole else None) or case.name)
 
@@ -174,6 +177,56 @@ def _axis(site: SiteFolder) -> dict[str, Any]:
 
 def _copy_file(file: Path, folder: Path, case: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{case}{ending(file)}"
+    target = folder / f"{case}{_ending(file)}"
     if not target.exists():
         shutil.copyfile(file, target)
+
+
+def _ending(file: Path) -> str:
+    """What follows the file's name: `.png`, `.nii.gz`."""
+    return file.name[len(stem(file)) :] if is_nifti(file) else file.suffix
+
+
+def _convert_volume(name: str, cases: Sequence[CaseFiles], folder: Path) -> set[Spacing | None]:
+    """Write a volume, its mask and its labels; gives the spacing that these files cannot say."""
+    first = cases[0]
+    volume = kept_volume(first.slices[first.image][0])
+    if volume.affine is not None and volume.voxels.shape[1] > 1:
+        raise DataError([f"{first.image}: volumes in colours cannot be converted"])
+    _write(name, folder / "images", volume, volume.voxels)
+    for part, file in _annotations(first):
+        if file in first.slices:
+            _write(name, folder / part, volume, kept_volume(first.slices[file][0]).voxels)
+    for case in cases:
+        for part, file in _annotations(case):
+            if file not in case.slices:
+                _copy_file(file, folder / part, case.name)
+    return {volume.spacing} if volume.affine is None else set()
+
+
+def _annotations(case: CaseFiles) -> list[tuple[str, Path]]:
+    named = {"masks": case.mask, "views": case.view}
+    own = [(part, file) for part, file in named.items() if file]
+    return [*own, *((f"labels/{kind}", file) for kind, file in case.labels.items())]
+
+
+def _write(name: str, folder: Path, volume: Volume, voxels: Array) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if volume.affine is None:
+        for number, frame in enumerate(voxels):
+            own = f"{name}-{number:03d}" if len(voxels) > 1 else name
+            _write_picture(folder / own, frame)
+        return
+    # Frame, row and column, of which NIfTI has the last first.
+    stored = volume.restored(voxels[:, 0]).transpose(2, 1, 0)
+    affine = volume.affine[:, [2, 1, 0, 3]]
+    write_nifti(folder / f"{name}.nii.gz", np.ascontiguousarray(stored), affine)
+
+
+def _write_picture(path: Path, frame: Array) -> None:
+    """A PNG where 8 bits are enough, else the numbers themselves."""
+    if frame.dtype != np.uint8:
+        np.save(path.with_name(f"{path.name}.npy"), frame)
+        return
+    pixels = frame[0] if len(frame) == 1 else frame.transpose(1, 2, 0)
+    Image.fromarray(np.ascontiguousarray(pixels)).save(path.with_name(f"{path.name}.png"))

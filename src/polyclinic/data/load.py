@@ -79,8 +79,7 @@ def _draw(source: Source, task: Task, data: DataSettings) -> LoadedSite:
     check_kind(kind, ("mask",), mistakes)
     wrong: list[str] = []
     own = as_at_site(task, source.preparation, wrong)
-    for text in wrong:
-        mistakes.add(text)
+    mistakes.add_all(wrong)
     drawn = draw_site(
         task.name,
         name,
@@ -120,8 +119,7 @@ def _read(
     wrong: list[str] = []
     own = as_at_site(task, {**site.toml.preparation, **source.preparation}, wrong)
     coding, errors = coding_of(site.toml, task)
-    for text in (*wrong, *errors):
-        mistakes.add(text, folder / "site.toml")
+    mistakes.add_all((*wrong, *errors), folder / "site.toml")
     keep = None
     if volumes and not mistakes.lines and any(case.volume for case in site.cases):
         how = repr((version("polyclinic"), task, kind, data, source, sorted(splits.of.items())))

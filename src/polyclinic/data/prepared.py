@@ -12,8 +12,7 @@ import torch
 
 from polyclinic.data.aside import Aside
 from polyclinic.data.cases import Cases, SiteData
-
-SPLITS = ("train", "val", "test")
+from polyclinic.data.site_files import SPLITS
 
 
 def keep_site(site: SiteData, folder: Path, aside: Aside) -> SiteData:

@@ -73,12 +73,6 @@ class Geometry:
         back[:, *self.box.within] = resized_image(inner, self.box.size)
         return back
 
-    def classes_back(self, classes: Mask) -> Mask:
-        """An R×R class map as H×W, each pixel the nearest one's class, background beyond."""
-        back = np.zeros(self.size, dtype=classes.dtype)
-        back[self.box.within] = resized_mask(classes[self.place.within], self.box.size)
-        return back
-
 
 @dataclass(frozen=True)
 class Prepared:

@@ -14,18 +14,15 @@ def own_task(site: SiteFolder, tasks: Mapping[str, Task]) -> Task | None:
     return task_called(site.toml.task, tasks, site.folder) if site.toml.task else None
 
 
-def check_task(
-    site: SiteFolder, task: Task, mistakes: Findings, whose: str, tasks: Mapping[str, Task] = TASKS
-) -> None:
+def check_task(site: SiteFolder, task: Task, mistakes: Findings, whose: str) -> None:
     """Add a mistake where a site is for another task, or for one that means something else."""
     said = site.toml.task
     # A name that nobody knows here says only that: what it means goes with the study.
-    known = said is not None and (said in tasks or said.endswith(".toml"))
+    known = said is not None and (said in TASKS or said.endswith(".toml"))
     try:
-        own = own_task(site, tasks) if known else None
+        own = own_task(site, TASKS) if known else None
     except DataError as error:
-        for text in error.mistakes:
-            mistakes.add(text)
+        mistakes.add_all(error.mistakes)
         return
     name = own.name if own else said
     if name not in (None, task.name):

@@ -80,8 +80,7 @@ def _read_masks(site: SiteFolder, kind: str, task: Task) -> Sequence[tuple[CaseF
     if there:
         mistakes.add(f"has {kind} labels for {listed(there)}; move them away to have new ones")
     coding, errors = coding_of(site.toml, task)
-    for text in errors:
-        mistakes.add(text, site.folder / "site.toml")
+    mistakes.add_all(errors, site.folder / "site.toml")
     contents = [read_content(case, task, (), coding) for case in site.cases if case.mask]
     if site.cases and not contents:
         mistakes.add("has no masks to make labels from")

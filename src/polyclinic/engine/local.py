@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.multiprocessing
@@ -35,7 +35,6 @@ from polyclinic.federation.scoring import seconds_an_image
 from polyclinic.federation.server import Server
 from polyclinic.runs import RoundLine, RunError, RunFolder, SiteInfo
 
-Outcome = TypeVar("Outcome")
 POOLED = "pooled"
 KEPT = 4  # folds or kinds of labels whose cases stay in memory
 SCORES_ONLY = EvaluationSettings(pictures=False)
@@ -114,34 +113,26 @@ class LocalSites:
         workers: int = 1,
         threads: int = 1,
     ) -> None:
-        assignment, pictures = runner.assignment, evaluation.pictures
+        assignment = runner.assignment
         self.cross_site = evaluation.cross_site
         self.runner, self.threads = runner, threads
-        self.scored = assignment.sites
-        self.trained = assignment.sites
+        self.scored = self.trained = assignment.sites
         by_name = {site.name: site for site in data}
         if assignment.method.pools:
             together = pool(data)
             by_name = {POOLED: together, **by_name}
             self.trained = (site_info(together, assignment.task),)
         self.states = StateFolder(folder.path / "checkpoint" / "sites")
-        self.worker = LocalWorker(runner, by_name, folder, self.states, pictures)
+        rest = (by_name, folder, self.states, evaluation.pictures)
+        self.worker = LocalWorker(runner, *rest)
         self.pool = None
         if workers > 1:
-            self.pool = ProcessPoolExecutor(
-                workers,
-                mp_context=torch.multiprocessing.get_context("spawn"),
-                initializer=_open_worker,
-                initargs=(
-                    assignment,
-                    runner.device,
-                    threads,
-                    (by_name, folder, self.states, pictures),
-                ),
-            )
+            spawning = torch.multiprocessing.get_context("spawn")
+            initial = (assignment, runner.device, threads, rest)
+            self.pool = ProcessPoolExecutor(workers, spawning, _open_worker, initial)
 
     def close(self) -> None:
-        """Let the workers go."""
+        """Stop the workers."""
         if self.pool:
             self.pool.shutdown(cancel_futures=True)
 
@@ -157,10 +148,8 @@ class LocalSites:
         self, scoring: Scoring, messages: Mapping[str, Message] | None, *, since: int
     ) -> Iterator[Scored]:
         """Score every site's model."""
-        tasks = [
-            (info, scoring, messages[info.name] if messages else None, since)
-            for info in self.scored
-        ]
+        sent = messages or dict.fromkeys(info.name for info in self.scored)
+        tasks = [(info, scoring, sent[info.name], since) for info in self.scored]
         return iter(self._map(LocalWorker.score, tasks))
 
     def forget(self, needed: Sequence[int]) -> None:
@@ -179,7 +168,7 @@ class LocalSites:
             write_cross_site(run, self.runner, self.worker.data)
         return ()
 
-    def _map(self, work: Callable[..., Outcome], tasks: Sequence[Any]) -> Iterable[Outcome]:
+    def _map(self, work: Callable[..., Any], tasks: Sequence[Any]) -> Iterable[Any]:
         if self.pool:
             return self.pool.map(_at_worker, [work.__name__] * len(tasks), tasks)
         return (work(self.worker, *task) for task in tasks)
@@ -197,14 +186,9 @@ class LocalWorker:
 
     def work(self, info: SiteInfo, stage: str, message: Message, number: int, since: int) -> Reply:
         """A visit to a site, whose state is read before and written after it."""
-        visit = self.runner.visit(
-            info,
-            self.data[info.name],
-            self.runner.assignment.stage(stage),
-            message,
-            self._state(info, since),
-            number,
-        )
+        data, state = self.data[info.name], self._state(info, since)
+        work = self.runner.assignment.stage(stage)
+        visit = self.runner.visit(info, data, work, message, state, number)
         self.states.save(info.name, number, visit.state, {"round": str(number), "stage": stage})
         line = RoundLine(
             round=number,
@@ -226,18 +210,17 @@ class LocalWorker:
     ) -> Scored:
         """Scores of a site's model; the final ones come with pictures."""
         data, state = self.data[info.name], self._state(info, since)
-        method = self.runner.assignment.method
+        assignment = self.runner.assignment
         rows, cases, predicted, notes = self.runner.score(info, data, scoring, message, state)
         if self.pictures and scoring.split == "test" and scoring.model == "shared":
-            task = self.runner.assignment.task
-            draw_pictures(self.run, info.name, task, cases, predicted, rows)
+            draw_pictures(self.run, info.name, assignment.task, cases, predicted, rows)
             model_of = partial(self.states.load, since=since)
             look_inside(self.run, self.runner, info, cases, self.data, model_of)
-        scored = Scored.of(scoring, info.name, rows, notes)
+        predicting = None
         if scoring.split == "test" and len(cases):
-            seconds = seconds_an_image(self.runner.opened(info, data, state), method, cases)
-            return replace(scored, predicting=seconds)
-        return scored
+            site = self.runner.opened(info, data, state)
+            predicting = seconds_an_image(site, assignment.method, cases)
+        return replace(Scored.of(scoring, info.name, rows, notes), predicting=predicting)
 
     def _state(self, info: SiteInfo, since: int) -> SiteState | None:
         try:

@@ -65,7 +65,7 @@ class Loop:
         self.sites = sites
         self.evaluation = evaluation
         self.checkpoint = checkpoint
-        self.waiting = ReplyStore(checkpoint.folder / "replies")
+        self.replies = ReplyStore(checkpoint.folder / "replies")
         self.record = record
         self.progress = Progress(round=-1)
         self.lines: list[RoundLine] = []
@@ -87,10 +87,10 @@ class Loop:
         for number in range(self.progress.round + 1, rounds + 2):
             self.server.round = number
             if number == 0:
-                yield from self._stages(self.method.before(), self.sites.trained, number)
+                yield from self._stages(self.method.before(), self.sites.trained, number, -1)
             elif number <= rounds:
                 stages = self.assignment.stages_in(number)
-                yield from self._stages(stages, self._present(number), number)
+                yield from self._stages(stages, self._present(number), number, number - 1)
             else:
                 yield from self._close(number)
             validation = yield from self._validate(number)
@@ -99,8 +99,7 @@ class Loop:
         final = Scoring(self.chosen_round, "test", self.evaluation.metrics)
         yield from self._score(final, None, since=rounds + 1)
         if self.assignment.keeps_trained and not self.method.pools:
-            trained = replace(final, model="trained")
-            yield from self._score(trained, None, since=self.chosen_round)
+            yield from self._score(replace(final, model="trained"), None, since=self.chosen_round)
         self._record()
 
     @property
@@ -115,16 +114,11 @@ class Loop:
             self.checkpoint.load_round(self.server, self.chosen_round)
             self.server.round = number
         stages = self.assignment.after
-        yield from self._stages(stages, self.sites.scored, number, since=self.chosen_round)
+        yield from self._stages(stages, self.sites.scored, number, self.chosen_round)
 
     def _stages(
-        self,
-        stages: Sequence[Stage],
-        infos: Sequence[SiteInfo],
-        number: int,
-        since: int | None = None,
+        self, stages: Sequence[Stage], infos: Sequence[SiteInfo], number: int, since: int
     ) -> Generator[Event, None, None]:
-        since = number - 1 if since is None else since
         for stage in stages:
             groups = [[info] for info in infos] if stage.ring else [infos]
             missed: dict[str, str] = {}
@@ -137,7 +131,7 @@ class Loop:
                         stage.combine(self.server, replies)
                         self._refuse_spoilt(number, stage)
                 finally:
-                    self.waiting.clear()
+                    self.replies.clear()
             since = number
 
     def _ask(
@@ -163,7 +157,7 @@ class Loop:
                 )
             # What is private to a site is disclosed, and never written to a file of the server.
             replies[site] = (
-                reply.message if stage.discloses else self.waiting.seat(site, reply.message)
+                reply.message if stage.discloses else self.replies.store(site, reply.message)
             )
         return {site: replies[site] for site in messages if site in replies}
 

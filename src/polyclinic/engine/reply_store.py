@@ -17,7 +17,7 @@ class ReplyStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def seat(self, site: str, message: Message) -> Message:
+    def store(self, site: str, message: Message) -> Message:
         """The same message, read from a file; one on another device than the CPU stays there."""
         if message.weights.flat.device.type != "cpu":
             return message
@@ -31,5 +31,5 @@ class ReplyStore:
         return Message(weights, group(tensors, "extras"), message.numbers)
 
     def clear(self) -> None:
-        """Send everybody home."""
+        """Remove all replies."""
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 
 import numpy as np
-import onnx
+import torch
 from safetensors.torch import save
 
 from polyclinic.data.cases import SiteData
@@ -17,14 +17,17 @@ from polyclinic.data.pictures import COLOURS
 from polyclinic.data.site_files import SiteToml
 from polyclinic.data.tasks import Task
 from polyclinic.engine.flower.ledger import Ledger
+from polyclinic.evaluation.intervals import bootstrap_interval
+from polyclinic.evaluation.scoring import ScoreRow, score_cases
 from polyclinic.exporting.choosing import SERVER, Origin
 from polyclinic.exporting.graph import core_of, whole_graph
 from polyclinic.exporting.judging import known_cases, look_at, usual
-from polyclinic.exporting.scores import scores_of
-from polyclinic.exporting.trained import as_at_its_site, cases_of, in_use
+from polyclinic.exporting.trained import as_at_its_site, cases_of, in_use, same_everywhere
+from polyclinic.federation.scoring import predictions
+from polyclinic.networks.contract import likeliest
 from polyclinic.networks.parts import parameters
 from polyclinic.predict.card import card_page, card_text
-from polyclinic.predict.facts import Member, PackageFacts, QualityFacts, SiteFacts
+from polyclinic.predict.facts import Member, PackageFacts, QualityFacts, ScoreFacts, SiteFacts
 from polyclinic.predict.package import CARD, GRAPH, PAGE, Package
 from polyclinic.runs import RunError
 
@@ -108,7 +111,7 @@ def _facts(
     about = origins[0].run.folder.about()
     node = origins[0].node
     ledger = Ledger(node.state / "ledger.jsonl") if node is not None else None
-    settings = tomllib.loads(origins[0].run.folder.settings_text())
+    settings = origins[0].run.folder.settings()
     return PackageFacts(
         title=title or _title(members, task),
         task=task,
@@ -122,7 +125,7 @@ def _facts(
             SiteFacts(name=s.name, labels=s.kind, train=s.train, val=s.val, test=s.test)
             for s in about.sites
         ),
-        scores=tuple(scores_of(origins, data)),
+        scores=tuple(_scores_of(origins, data)),
         quality=judged,
         ledger=ledger.head() if ledger and ledger.path.exists() else None,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -148,6 +151,68 @@ def _spacing(data: Iterable[SiteData]) -> tuple[float, float] | None:
     return float(rows), float(columns)
 
 
-def bare_graph(package: Package) -> onnx.ModelProto:
-    """The graph of a package by itself."""
-    return onnx.load_from_string(package.contents[GRAPH])
+def _scores_of(origins: Sequence[Origin], data: Mapping[str, SiteData]) -> Iterator[ScoreFacts]:
+    """The test scores of the models that these make, site by site.
+
+    A run scores each site's own model. An ensemble, or a server's model that no site uses as it
+    is, is scored here, on the test cases that lie here; it has no scores where none do.
+    """
+    origin = origins[0]
+    if len(origins) > 1 or (origin.owner == SERVER and not same_everywhere(origin)):
+        for name, site in data.items():
+            yield from _told(origin, name, _computed(origins, site), site)
+        return
+    rows: dict[str, list[ScoreRow]] = defaultdict(list)
+    for row in origin.run.folder.scores("test"):
+        rows[row.site].append(ScoreRow(row.case, row.region, row.metric, row.value))
+    for name, found in rows.items():
+        yield from _told(origin, name, found, data.get(name))
+
+
+def _computed(origins: Sequence[Origin], there: SiteData) -> list[ScoreRow]:
+    """Rows of the mean of all models' probabilities on a site's test cases."""
+    study = origins[0].run.study
+    regions = study.task.built.regions
+    cases = there.scorable("test", regions)
+    if not len(cases):
+        return []
+    total = torch.zeros(())
+    for origin in origins:
+        with in_use(origin) as (method, site):
+            found = torch.cat([batch.cpu() for batch in predictions(method, site, cases)])
+        total = total + found / len(origins)
+    metrics = {metric.name: metric.built for metric in study.metric}
+    true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
+    known = there.known(regions)
+    predicted = likeliest(total).numpy()
+    return score_cases(predicted, true, cases.names, known, spacing, list(metrics), metrics)
+
+
+def _told(
+    origin: Origin, site: str, rows: Iterable[ScoreRow], data: SiteData | None
+) -> Iterator[ScoreFacts]:
+    """Means of a site's rows with intervals; without its cases, each is taken for a patient."""
+    metrics = origin.run.folder.about().metrics
+    patients = dict(zip(data.test.names, data.test.patients, strict=True)) if data else {}
+    groups: dict[tuple[str, str], list[ScoreRow]] = defaultdict(list)
+    for row in rows:
+        groups[row.region, row.metric].append(row)
+    for (region, metric), found in groups.items():
+        drawn = [patients.get(row.case, row.case) for row in found]
+        values = [row.value for row in found]
+        low, high = bootstrap_interval(values, drawn)
+        better = metrics[metric].better
+        yield ScoreFacts(
+            site=site,
+            region=region,
+            metric=metric,
+            title=metrics[metric].title,
+            unit=metrics[metric].unit,
+            better=better,
+            mean=float(np.mean(values)),
+            low=low,
+            high=high,
+            worst_tenth=float(np.quantile(values, 0.1 if better == "higher" else 0.9)),
+            cases=len(found),
+            patients=len(set(drawn)),
+        )

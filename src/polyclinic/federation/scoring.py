@@ -14,7 +14,6 @@ from torch import Tensor
 
 from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Cases, with_masks
-from polyclinic.data.field_of_view import background_out_of_view
 from polyclinic.data.tiling import tile_places, tile_weights
 from polyclinic.evaluation import METRICS, Metric
 from polyclinic.evaluation.scoring import ScoreRow, numbered, score_cases
@@ -24,6 +23,7 @@ from polyclinic.networks.contract import Segmenter, likeliest
 
 if TYPE_CHECKING:
     from polyclinic.federation.method import Method
+
 
 AT_ONCE = 12  # images predicted together
 
@@ -118,3 +118,12 @@ def validation_loss(site: Site, net: Segmenter) -> float:
     judged = in_order(replace(cases, labels=cases.masks), batch=AT_ONCE, device=site.device)
     loss = site.marginal(segmentation_loss, masks=True)
     return float(torch.stack([loss(net(each.images), each.labels) for each in judged]).mean())
+
+
+def background_out_of_view(probabilities: Tensor, view: Tensor | None) -> Tensor:
+    """The probabilities (B×K×H×W), with certain background (class 0) where nothing was seen."""
+    if view is None:
+        return probabilities
+    background = torch.zeros_like(probabilities)
+    background[:, 0] = 1
+    return torch.where(view[:, None], probabilities, background)

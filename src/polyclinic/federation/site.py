@@ -24,6 +24,7 @@ from polyclinic.runs import SiteInfo
 from polyclinic.seeds import derive, torch_generator
 
 Parameters = Mapping[str, nn.Parameter]
+Guides = Sequence[Tensor]  # maps of the images' size, on which trees are built
 
 
 class TrainingFailed(ValueError):
@@ -85,17 +86,12 @@ class Site:
         return Marginal(loss, groups) if groups else loss
 
     def task_loss(
-        self,
-        logits: Tensor,
-        batch: Batch,
-        *,
-        second: Tensor | None = None,
-        guides: Sequence[Tensor] = (),
+        self, logits: Tensor, batch: Batch, *, second: Tensor | None = None, guides: Guides = ()
     ) -> Tensor:
         """The loss of labels and, where they are weak, of what stands in for missing ones.
 
-        With the logits of a second branch it is the mean of both on the labels; `guides` are maps
-        of the images' size, on which trees are built beside that of the image.
+        With the logits of a second branch it is the mean of both on the labels; trees are built on
+        the `guides` beside that of the image.
         """
         labelled = self.labelled_loss(logits, batch, second)
         return labelled + self.stand_ins(logits, batch, second=second, guides=guides)
@@ -107,12 +103,7 @@ class Site:
         return torch.stack(losses).mean() if len(losses) > 1 else losses[0]
 
     def stand_ins(
-        self,
-        logits: Tensor,
-        batch: Batch,
-        *,
-        second: Tensor | None = None,
-        guides: Sequence[Tensor] = (),
+        self, logits: Tensor, batch: Batch, *, second: Tensor | None = None, guides: Guides = ()
     ) -> Tensor:
         """What `training.weak` has beside the labels; 0 where they are full masks."""
         if self.info.kind == "mask" or not self.training.weak.on:

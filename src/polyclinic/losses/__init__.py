@@ -11,9 +11,9 @@ from polyclinic.losses.supervised import (
     SegmentationLoss,
     segmentation_loss,
     soft_dice,
+    virtual_class_loss,
 )
 from polyclinic.losses.tree import tree_energy, tree_filter
-from polyclinic.losses.virtual_classes import virtual_class_loss
 from polyclinic.losses.weak_terms import Seen, crf_energy, tree_filtered, weak_terms
 
 __all__ = [

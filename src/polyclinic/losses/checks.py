@@ -39,10 +39,10 @@ def pixel_mistakes(name: str, pixels: Tensor, maps: Tensor) -> Iterator[str]:
         yield f"{name} ({_shape(pixels)}) and the maps ({_shape(maps)}) differ in size"
 
 
-def image_mistakes(name: str, image: Tensor) -> Iterator[str]:
+def image_mistakes(image: Tensor) -> Iterator[str]:
     """Errors of the numbers of an image."""
     if not image.isfinite().all():
-        yield f"{name} holds NaN or infinite pixels"
+        yield "image holds NaN or infinite pixels"
 
 
 def positive_mistakes(**numbers: float) -> Iterator[str]:

@@ -134,7 +134,7 @@ def _mistakes(
     probabilities: Tensor, image: Tensor, mask: Tensor | None, radius: int
 ) -> Iterator[str]:
     yield from map_mistakes(probabilities=probabilities, image=image)
-    yield from image_mistakes("image", image)
+    yield from image_mistakes(image)
     if mask is not None:
         yield from pixel_mistakes("mask", mask, probabilities)
     if radius < 0:

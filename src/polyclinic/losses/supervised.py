@@ -72,6 +72,15 @@ LOSSES: Mapping[str, Loss] = {
 }
 
 
+def virtual_class_loss(logits: Tensor) -> Tensor:
+    """Give the mean cross entropy of pixels against their own largest logit (batch × V × H × W).
+
+    Only virtual classes stand in the softmax. A single one leaves nothing to choose: 0.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return (logits.logsumexp(1) - logits.amax(1)).mean()
+
+
 def _cross_entropy(log_probabilities: Tensor, truth: Tensor) -> Tensor:
     return -(log_probabilities * truth).sum() / truth.sum().clamp(min=1)
 

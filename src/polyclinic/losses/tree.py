@@ -49,7 +49,7 @@ def tree_energy(
         (
             *map_mistakes(probabilities=probabilities, image=image, **maps),
             *pixel_mistakes("unlabelled", unlabelled, probabilities),
-            *image_mistakes("image", image),
+            *image_mistakes(image),
             *positive_mistakes(sigma_low=sigma_low, sigma_high=sigma_high),
         ),
     )

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.nn.functional import kl_div
 
 from polyclinic.data.cases import Batch, with_masks
 from polyclinic.federation.message import Message
@@ -19,7 +20,6 @@ from polyclinic.federation.scoring import validation_loss
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
-from polyclinic.losses.distillation import teaching
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.two_branches import branches
 from polyclinic.runs import SiteInfo
@@ -110,3 +110,14 @@ def past_models(server: Server) -> list[Weights]:
     """The shared weights of the last rounds, oldest first."""
     keys = sorted(key for key in server.memory if key.startswith(f"{PAST}/"))
     return [Weights(server.weights.layout, server.memory[key]) for key in keys]
+
+
+def teaching(logits: Tensor, said: Tensor, temperature: float = 1.0) -> Tensor:
+    """Give T² · KL(teacher ‖ student), of classes at temperature T, as the mean over pixels.
+
+    Logits are batch × classes × height × width; the teacher's get no gradient.
+    """
+    student = (logits.float() / temperature).log_softmax(1)
+    teacher = (said.detach().float() / temperature).log_softmax(1)
+    divergence = kl_div(student, teacher, reduction="none", log_target=True).sum(1)
+    return temperature**2 * divergence.mean()

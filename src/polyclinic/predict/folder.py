@@ -1,9 +1,11 @@
 """Predicting whatever files and folders hold, one case at a time, from where it was stopped."""
 
+import base64
 import csv
+import io
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +15,7 @@ from PIL import Image
 
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.formats.volume import Axis
+from polyclinic.data.pictures import Picture
 from polyclinic.predict.inputs import Input, Scan
 from polyclinic.predict.masks_out import Masks, write_masks
 from polyclinic.predict.model import Model
@@ -20,10 +23,10 @@ from polyclinic.predict.overlay import overlay
 from polyclinic.predict.pages import streamed
 from polyclinic.predict.quality import Note
 from polyclinic.predict.records import Extent, Record, Records, finite, stamp
-from polyclinic.predict.viewing import shown_cases
 from polyclinic.runs import replacing
 
 OVERLAYS, MASKS, TABLE, PAGE = "overlays", "masks", "cases.csv", "index.html"
+SIDE = 360  # pixels of a picture on the page
 Failure = tuple[Path, str]
 
 
@@ -176,7 +179,7 @@ def _short(value: float | None) -> str:
 
 def _write_page(to: Path, model: Model, records: Sequence[Record], failed: list[Failure]) -> None:
     with replacing(to / PAGE) as unfinished, unfinished.open("w") as file:
-        cases = shown_cases(to, records)
+        cases = _shown_cases(to, records)
         page = streamed(
             "cases.html",
             facts=model.facts,
@@ -186,3 +189,30 @@ def _write_page(to: Path, model: Model, records: Sequence[Record], failed: list[
             failed=failed,
         )
         file.writelines(page)
+
+
+class _ShownCase(NamedTuple):
+    """A case and its picture as a link that holds it."""
+
+    record: Record
+    picture: str
+
+
+def _shown_cases(folder: Path, records: Sequence[Record]) -> Iterator[_ShownCase]:
+    """The cases, the most doubtful first."""
+    for record in sorted(records, key=lambda each: -(each.doubt or 0.0)):
+        yield _ShownCase(record, _embedded(_opened(folder / record.overlay)))
+
+
+def _embedded(picture: Picture) -> str:
+    """A picture as a link that holds it, its longer side at most 360 pixels."""
+    small = Image.fromarray(picture)
+    small.thumbnail((SIDE, SIDE))
+    content = io.BytesIO()
+    small.save(content, format="JPEG", quality=85)
+    return f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"
+
+
+def _opened(path: Path) -> Picture:
+    with Image.open(path) as picture:
+        return np.asarray(picture.convert("RGB"))

@@ -71,8 +71,7 @@ def labelled_site(folder: Path, task: Task, split: str | None = None) -> Labelle
     mistakes = Findings(site.name, folder)
     mistakes.include(site.mistakes)
     check_task(site, task, mistakes, "the model for")
-    for text in coding_of(site.toml, task)[1]:
-        mistakes.add(text, folder / "site.toml")
+    mistakes.add_all(coding_of(site.toml, task)[1], folder / "site.toml")
     refuse(mistakes.lines)
     given = any(case.split for case in site.cases)
     meant = split or ("test" if given else "all")

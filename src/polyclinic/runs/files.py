@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 LONGEST = 2000  # characters of a text from elsewhere
+BLOCK = 65536  # bytes of a file that are searched together
 
 
 class RunError(ValueError):
@@ -90,11 +91,11 @@ def _to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def _end_of_lines(file: BinaryIO, block: int = 65536) -> int:
+def _end_of_lines(file: BinaryIO) -> int:
     """The position after the last newline, found from the end."""
     position = file.seek(0, os.SEEK_END)
     while position > 0:
-        start = max(0, position - block)
+        start = max(0, position - BLOCK)
         file.seek(start)
         newline = file.read(position - start).rfind(b"\n")
         if newline >= 0:

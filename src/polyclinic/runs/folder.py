@@ -157,11 +157,7 @@ class RunFolder:
         They are of the models in use, of those before the last average ("trained"), or of all.
         """
         lines = _whole_lines(self.path / "scores.csv", read_score, but=HEADERS)
-        return [
-            score
-            for score in lines
-            if split in (None, score.split) and model in (None, score.model)
-        ]
+        return [row for row in lines if split in (None, row.split) and model in (None, row.model)]
 
     def weights_path(self, owner: str) -> Path:
         """Where the weights of a site, or of the "server", are kept."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from polyclinic.config.titles import folder_of
 from polyclinic.runs.files import RunError
 from polyclinic.runs.folder import RunFolder
 
@@ -11,12 +12,10 @@ SPLITS = "splits"  # the folder beside the studies' that keeps the splits they c
 
 def slug(title: str) -> str:
     """A name for a folder: small letters, digits and dots, joined by hyphens."""
-    kept = "".join(letter if letter.isalnum() or letter == "." else " " for letter in title)
-    words = [word.strip(".") for word in kept.casefold().split()]
-    name = "-".join(word for word in words if word)
-    if not name:
+    words = folder_of(title)
+    if not words:
         raise RunError(f"the title {title!r} has no letter or digit to name a folder by")
-    return name
+    return "-".join(words)
 
 
 def run_path(root: str | Path, study: str, title: str, seed: int, fold: int | None = None) -> Path:

@@ -146,6 +146,12 @@ def test_commands_that_fail_say_why_unless_that_is_fine(host):
         flower("""print('{"success": false, "error-message": "refused"}')""")
 
 
+def test_a_command_that_does_not_answer_is_given_up(host, monkeypatch):
+    monkeypatch.setattr(coordinator, "START_UP", 0.1)
+    with pytest.raises(RunError, match=r"did not answer within 0\.1 seconds"):
+        host._flower((sys.executable, "-c", "import time; time.sleep(60)"))
+
+
 STAND_IN = """#!{python}
 import json, sys, tomllib
 from pathlib import Path

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from polyclinic.config.data_settings import Federation
 from polyclinic.config.mistakes import did_you_mean
 from polyclinic.data.errors import refuse
+from polyclinic.data.site_files import SPLITS
 from polyclinic.data.synthetic import fundus, octa, polyp, prostate
 from polyclinic.data.synthetic.agreeing import agreeing
 from polyclinic.data.synthetic.appearance import photograph
@@ -27,7 +28,6 @@ FEDERATIONS: Mapping[str, tuple[SyntheticSite, ...]] = {
     "polyp": polyp.SITES,
     "prostate": prostate.SITES,
 }
-SPLITS = ("train", "val", "test")
 SMALLEST = 16  # pixels across; below, the inner of two outlines has no pixel of its own
 
 

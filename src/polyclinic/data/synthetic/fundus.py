@@ -44,7 +44,7 @@ class Fundus:
         outer = annotation.outline(disc_level, disc, canvas, rng)
         if annotation.zone:
             outer = np.minimum(outer, crescent - 1)
-        inner = annotation.inner_outline(cup_level, cup, canvas, rng)
+        inner = annotation.outline(cup_level, cup, canvas, rng, inner=True)
         return Drawing(light, (outer, np.maximum(inner, outer + np.float32(0.12))))
 
     def _place(self, rng: np.random.Generator) -> tuple[Ellipse, Ellipse]:

@@ -30,20 +30,16 @@ class Annotation:
     hand: float = 0.03  # unsteadiness from case to case
 
     def outline(
-        self, level: Plane, shape: Ellipse, canvas: Canvas, rng: np.random.Generator
+        self,
+        level: Plane,
+        shape: Ellipse,
+        canvas: Canvas,
+        rng: np.random.Generator,
+        *,
+        inner: bool = False,
     ) -> Plane:
         """Negative inside of what is drawn around an ellipse whose bent level is seen."""
-        return self._drawn(level, shape, canvas, rng, self.reach)
-
-    def inner_outline(
-        self, level: Plane, shape: Ellipse, canvas: Canvas, rng: np.random.Generator
-    ) -> Plane:
-        """The same for the inner of two outlines."""
-        return self._drawn(level, shape, canvas, rng, self.inner)
-
-    def _drawn(
-        self, level: Plane, shape: Ellipse, canvas: Canvas, rng: np.random.Generator, reach: float
-    ) -> Plane:
+        reach = self.inner if inner else self.reach
         if self.smooth:
             level = level + np.float32(self.smooth) * (shape.level(canvas.x, canvas.y) - level)
         return level - np.float32(reach * (1 + self.hand * rng.standard_normal()))

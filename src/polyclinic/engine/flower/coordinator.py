@@ -160,9 +160,13 @@ class Coordinator:
 
     def _flower(self, command: Sequence[str], fine: str = "") -> dict[str, Any]:
         """What a command of Flower's answers; RunError where it fails, unless that is `fine`."""
-        done = subprocess.run(  # noqa: S603 (our own command lines)
-            command, env=self.environment, capture_output=True, text=True, timeout=120, check=False
-        )
+        try:
+            done = subprocess.run(  # noqa: S603 (our own command lines)
+                command, env=self.environment, capture_output=True, text=True, timeout=START_UP
+            )
+        except subprocess.TimeoutExpired:
+            name = " ".join(command[:3])
+            raise RunError(f"{name} did not answer within {START_UP:g} seconds") from None
         start = done.stdout.find("{")
         try:
             answer = json.loads(done.stdout[start:]) if start >= 0 else {}

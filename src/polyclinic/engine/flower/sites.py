@@ -101,7 +101,7 @@ class FlowerSites:
             if reply.message is not None and (reply.message.weights or messages[site].weights):
                 signatures[site] = Signature.of(reply.message)
                 lengths[site] = length_of_change(reply.message.weights, messages[site].weights)
-                held[site] = replace(reply, message=self.held.seat(site, reply.message))
+                held[site] = replace(reply, message=self.held.store(site, reply.message))
                 continue
             if reply.message is not None:
                 self.versions.note(site, number, version)
