@@ -44,6 +44,7 @@ iterations = 1
 rounds = 2
 [evaluation]
 every = 1
+pictures = false
 [engine]
 threads = 1
 """
