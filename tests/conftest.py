@@ -1,4 +1,11 @@
+"""Fixtures of all tests.
+
+With several workers pytest reads this in one process more, which only hands the tests out: what
+takes seconds to import is imported by the fixtures.
+"""
+
 import gc
+import math
 import os
 import sys
 from pathlib import Path
@@ -9,11 +16,6 @@ os.environ.update(ENVIRONMENT)  # before torch is imported
 
 import hypothesis
 import pytest
-import torch
-
-from polyclinic.networks import fpn
-from tests.federations import Federation
-from tests.outside import write_package
 
 hypothesis.settings.register_profile("steady", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("steady")
@@ -21,7 +23,19 @@ hypothesis.settings.load_profile("steady")
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
+    import torch
+
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_other_processes_because_the_machine_is_slow():
+    """Those that a study is told to start it starts."""
+    from polyclinic.engine import grid
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grid, "START", math.inf)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -41,12 +55,16 @@ def pytest_collection_finish():
 @pytest.fixture
 def federation(tmp_path):
     """A function that makes small synthetic federations to run methods on."""
+    from tests.federations import Federation
+
     return lambda **settings: Federation(tmp_path, **settings)
 
 
 @pytest.fixture
 def narrow_pyramids(monkeypatch):
     """Feature pyramids of 16 channels instead of 256: the same network in a fifth of the time."""
+    from polyclinic.networks import fpn
+
     for name, channels in (("PYRAMID", 16), ("BRANCH", 8), ("GROUPS", 2)):
         monkeypatch.setattr(fpn, name, channels)
 
@@ -63,6 +81,8 @@ def forgotten(monkeypatch):
 @pytest.fixture
 def package(tmp_path, monkeypatch, forgotten):
     """An installed package that offers something for every table."""
+    from tests.outside import write_package
+
     monkeypatch.syspath_prepend(write_package(tmp_path / "packages"))
 
 

@@ -155,8 +155,9 @@ class _Table(Mapping[str, Any]):
 def _offered() -> dict[str, dict[str, list[EntryPoint]]]:
     """The entry points of all packages, by table and name."""
     found: dict[str, dict[str, list[EntryPoint]]] = {table: {} for table in GROUPS}
+    offers = entry_points()  # once for all groups: it reads a file of every package
     for table, group in GROUPS.items():
-        for point in entry_points(group=group):
+        for point in offers.select(group=group):
             found[table].setdefault(point.name, []).append(point)
     return found
 

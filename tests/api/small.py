@@ -8,7 +8,7 @@ import polyclinic as pc
 SMALL = {
     "task": {"name": "octa", "resolution": 32},
     "network": {"name": "unet", "width": 2},
-    "data": {"size": 0.1},
+    "data": {"size": 0.1, "only": ["fjord", "grove"]},
     "training": {"iterations": 1, "batch": 4},
     "federation": {"rounds": 1},
     "evaluation": {"metrics": ["dice", "hd95"], "every": 1, "pictures": False},

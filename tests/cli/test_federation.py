@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -58,6 +59,8 @@ def test_a_site_that_is_ended_says_so_and_leaves_nothing_behind(tmp_path):
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as site:
         assert "warning: insecure" in site.stderr.readline()
         assert "connects to" in site.stderr.readline()
+        loaded = Path(f"/proc/{site.pid}/maps")
+        assert not loaded.exists() or "libtorch" not in loaded.read_text()
         site.terminate()
         rest = site.stderr.read()
     assert site.returncode == 130

@@ -151,6 +151,7 @@ def test_as_many_runs_at_once_as_cores_and_memory_carry(file):
     assert jobs_of(load(file, "engine.jobs=7"), runs=9, there=4) == 7
     assert more_like_this(taken=300, free=1000) == 3
     assert more_like_this(taken=300, free=299) == 0
+    assert more_like_this(taken=1) != 0
     assert 2**26 < own_memory() < 2**38
     assert 1 <= cores() <= os.cpu_count()
 

@@ -44,6 +44,7 @@ iterations = 1
 rounds = 2
 [evaluation]
 every = 1
+pictures = false
 [engine]
 threads = 1
 """
@@ -63,7 +64,7 @@ def silent(run, event):
 
 def test_a_study_runs_every_method_and_leaves_complete_folders(small, tmp_path):
     events = []
-    study = load_study(small, ["seeds=[0, 1]"], BUILT_IN)
+    study = load_study(small, ["seeds=[0, 1]", "evaluation.pictures=true"], BUILT_IN)
     runs = run_locally(study, tmp_path / "runs", watch=lambda run, event: events.append(event))
     assert [(run.choice.name, run.seed) for run in runs] == [
         ("fedavg", 0),

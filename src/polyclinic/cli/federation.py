@@ -73,8 +73,9 @@ def site(
     """Take part in a study as one site, until this is ended."""
     from polyclinic.config.node_file import load_node_file
     from polyclinic.engine.flower.node import run_site
+    from polyclinic.weak import KINDS  # all there are, without torch, which only the worker needs
 
-    settings = load_node_file(file, tables().kind)
+    settings = load_node_file(file, KINDS)
     _refuse_unsaid_insecurity(settings.server.insecure, insecure, file)
     run_site(settings, file, say=_say, going_on=_until_ended())
     typer.echo(f"site {settings.name} has left; its state is kept", err=True)
@@ -94,8 +95,9 @@ def approve(
     """
     from polyclinic.config.node_file import load_node_file
     from polyclinic.engine.flower.approval import Approvals
+    from polyclinic.weak import KINDS
 
-    settings = load_node_file(file, tables().kind)
+    settings = load_node_file(file, KINDS)
     approvals = Approvals(settings.state, settings.allow.studies)
     if study:
         found = approvals.named(study)

@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
@@ -26,6 +27,7 @@ from polyclinic.networks.parts import EmptySelection, PartError, parameters
 from polyclinic.runs import About, AboutMetric, AboutTask, Finished, RunError, RunFolder, SiteInfo
 
 Watch = Callable[[Run, Event], None]
+_version = cache(version)  # one takes as long to find out as a tiny round
 
 
 class Engine(Protocol):
@@ -154,7 +156,7 @@ def about(run: Run, runner: SiteRunner, threads: int, own: SiteInfo | None = Non
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
         versions={
             "python": platform.python_version(),
-            **{name: version(name) for name in ("polyclinic", "torch", "numpy", "numba")},
+            **{name: _version(name) for name in ("polyclinic", "torch", "numpy", "numba")},
             **run.study.packages,
         },
     )

@@ -56,6 +56,7 @@ def test_what_runs_on_this_machine_is_never_asked_through_a_proxy(monkeypatch):
     assert given["NO_PROXY"] == given["no_proxy"] == "example.org,localhost,127.0.0.1,::1"
 
 
+@pytest.mark.slow  # a real federation shows it of all but --insecure
 def test_every_option_that_we_use_is_known_to_the_installed_flower(tmp_path):
     """Flower's own parser is asked, because its options change from release to release."""
     asked = {

@@ -289,24 +289,22 @@ def test_a_resumed_study_goes_on_without_a_site_that_is_away(hospitals, link):
     assert {site for _, _, site in missed(run)} == {hospitals.names[2]}
 
 
-def test_a_study_killed_between_rounds_resumes_to_the_same_weights(hospitals, link):
+@pytest.mark.parametrize("at", [1, *(pytest.param(at, marks=pytest.mark.slow) for at in (0, 3))])
+def test_a_study_killed_between_rounds_resumes_to_the_same_weights(hospitals, link, at):
     whole = hospitals.run_locally(hospitals.study("scaffold", "federation.rounds=2"))
-    for at in (0, 1, 3):
-        study = hospitals.study("scaffold", "federation.rounds=2")
+    study = hospitals.study("scaffold", "federation.rounds=2")
 
-        def die(run, event, at=at):
-            if isinstance(event, RoundLine) and event.round == at:
-                raise KeyboardInterrupt
-            if isinstance(event, RoundDone) and event.round == at:
-                raise KeyboardInterrupt
+    def die(run, event):
+        if isinstance(event, RoundLine | RoundDone) and event.round == at:
+            raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt):
-            hospitals.host(study, link, watch=die)
-        restarted = InProcessLink.of(hospitals.services())
-        hospitals.run_with(restarted, study, resume=True)
-        for name in hospitals.names:
-            local = load_tensors(whole / "weights" / f"{name}.safetensors")[0]
-            assert equal(hospitals.site_model(study, name), local)
+    with pytest.raises(KeyboardInterrupt):
+        hospitals.host(study, link, watch=die)
+    restarted = InProcessLink.of(hospitals.services())
+    hospitals.run_with(restarted, study, resume=True)
+    for name in hospitals.names:
+        local = load_tensors(whole / "weights" / f"{name}.safetensors")[0]
+        assert equal(hospitals.site_model(study, name), local)
 
 
 def test_a_study_whose_best_round_lies_back_resumes_and_takes_it_up(hospitals, link):

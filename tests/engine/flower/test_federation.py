@@ -24,13 +24,14 @@ TOGETHER = ("fedavg", "fedbn", "scaffold", "fedlppa", "pflfe", "metafed", "feddp
 QUICK = ("federation.rounds=1", "evaluation.every=0", "evaluation.choose=last")
 HASTY = ("engine.name=flower", "engine.deadline=60", "engine.patience=20")
 PATIENT = ("engine.name=flower", "engine.deadline=240", "engine.patience=30")
+UNHURRIED = ("engine.name=flower", "engine.deadline=1800", "engine.patience=600")
 
 
 def test_a_study_through_real_processes_gives_the_same_bits(tmp_path):
     """The quick one: two sites, one round, everything else as deployed."""
     hospitals = Hospitals(tmp_path, sites=2, network="unet")
     federation = Federation(hospitals)
-    study = hospitals.study("fedbn", *QUICK, *PATIENT)
+    study = hospitals.study("fedbn", *QUICK, *UNHURRIED)
     said = []
     file = load_coordinator_file(federation.coordinator)
     file.state.mkdir()
