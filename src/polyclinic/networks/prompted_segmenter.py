@@ -39,16 +39,19 @@ class Prompts(nn.Module):
 
     @property
     def values(self) -> int:
-        """How many numbers the prompts of a site are."""
-        learned = [each for each in (self.universal, self.sites) if each is not None]
-        return self.size**2 * len(learned) + len(SPARSITIES) * int(self.knows_sparsity)
+        """How many numbers tell a site from the others."""
+        rows = 0 if self.sites is None else self.size**2
+        return rows + len(SPARSITIES) * int(self.knows_sparsity)
 
-    def own(self) -> Tensor:
-        """Give the prompts of the site as one vector."""
-        found = [] if self.universal is None else [self.universal.flatten()]
+    def apart(self) -> Tensor:
+        """Give, as one vector, how the site's prompts differ from the mean of all."""
+        found = []
         if self.sites is not None:
-            found.append(torch.einsum("n,nhw->hw", self.place, self.sites).flatten())
-        return torch.cat([*found, self.sparsity] if self.knows_sparsity else found)
+            rows = self.sites - self.sites.mean(0).detach()
+            found.append(torch.einsum("n,nhw->hw", self.place, rows).flatten())
+        if self.knows_sparsity:
+            found.append(self.sparsity - 1 / len(SPARSITIES))
+        return torch.cat(found)
 
     def forward(self, maps: Tensor) -> Tensor:
         """Give the site's prompts (batch × prompts × height × width) in the size of the maps."""
@@ -102,7 +105,8 @@ class Modulation(nn.Module):
     """A factor and an offset for each channel before the head, from the prompts; 1 and 0 at first.
 
     Behind the last norm layer: those before it take away whatever all images of a batch have in
-    common, and all images of a site have its prompts in common.
+    common, and all images of a site have its prompts in common. What all sites' prompts have in
+    common is left out: it would take up nearly all that the layer learns.
     """
 
     def __init__(self, values: int, channels: int) -> None:
@@ -182,7 +186,7 @@ class PromptedSegmenter(Segmenter):
             if gate != "none":
                 inputs = deepest + self.fusion.channels
                 self.gate = ContextGate(inputs, max(1, deepest // 2), last, gate)
-            if form == "modulating":
+            if form == "modulating" and prompts.values:
                 self.modulation = Modulation(prompts.values, last)
         if second:
             self.second = second_branch(self, alike=second == "copy")
@@ -225,5 +229,5 @@ class PromptedSegmenter(Segmenter):
         if self.gate is not None:
             last = self.gate(last, features[-1])
         if self.modulation is not None and self.prompts is not None:
-            last = self.modulation(last, self.prompts.own())
+            last = self.modulation(last, self.prompts.apart())
         return last
