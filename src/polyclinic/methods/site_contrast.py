@@ -28,7 +28,7 @@ def other_code(site: Site) -> dict[str, Tensor]:
 def swapped(
     site: Site, batch: Batch, own: Mapping[str, Tensor], other: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """The pixels whose class changes with another site's context, over those of the true objects."""
+    """The pixels that another site's context changes, over those of the true objects."""
     if len(site.sites) == 1:
         return {}
     before = site.net(batch.images)
