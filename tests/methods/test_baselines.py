@@ -190,7 +190,10 @@ def test_private_statistics_stay_at_the_site(federation):
 
 def test_a_part_of_the_sites_takes_part(federation):
     done = federation(sites=5, rounds=3).run(
-        "fedavg", "federation.participation=0.4", "evaluation.every=3", "evaluation.metrics=['dice']"
+        "fedavg",
+        "federation.participation=0.4",
+        "evaluation.every=3",
+        "evaluation.metrics=['dice']",
     )
     rounds = {}
     for line in done.folder.rounds():

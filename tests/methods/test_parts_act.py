@@ -22,6 +22,7 @@ from polyclinic.losses import tree_filtered
 from polyclinic.masks import UNLABELLED
 from polyclinic.methods.learned_mixing import Mixing, mix_learned
 from polyclinic.methods.site_contrast import site_contrast
+from polyclinic.networks.gated_segmenter import SiteGate
 from polyclinic.networks.parts import parameters, part
 from polyclinic.networks.prompted_segmenter import Modulation, Prompts
 from tests.federations import a_site
@@ -60,7 +61,25 @@ def test_behind_its_margin_the_contrast_pushes_no_further():
         contrast = site_contrast(own, others, "squared", margin=0.1)
         contrast.backward()
         assert bool(own.grad.any()) == pushes
-        assert contrast == pytest.approx(-min(apart**2, 0.1))
+        assert float(contrast.detach()) == pytest.approx(-min(apart**2, 0.1))
+
+
+@pytest.mark.parametrize(("both", "least", "most"), [(False, 0.7, 1.0), (True, 0.0, 0.3)])
+def test_gates_saturate_unless_the_contrast_moves_those_of_the_others_too(both, least, most):
+    """The others' gates come from the same layers: left alone they follow."""
+    torch.manual_seed(0)
+    gate, maps = SiteGate(16, 3), torch.rand(4, 16, 2, 2)
+    gate.code.copy_(torch.eye(3)[0])
+    optimizer = torch.optim.Adam(gate.parameters(), lr=0.01)
+    for _ in range(100):
+        optimizer.zero_grad()
+        others = gate.of_others(maps, learn=both)
+        site_contrast(gate(maps), others, "squared", margin=0.1).backward()
+        optimizer.step()
+    gates = gate(maps).detach()
+    assert least <= float(((gates < 0.05) | (gates > 0.95)).float().mean()) <= most
+    apart = float((gates - gate.of_others(maps)).square().mean())
+    assert (apart > 0.1) == both
 
 
 @pytest.mark.parametrize(
@@ -77,11 +96,11 @@ def test_adam_moves_the_mixture_where_slopes_alone_leave_it_at_one(federation, h
 
 
 def test_ten_rounds_of_averaging_leave_nearly_all_that_sites_want_of_their_prompts():
-    """With what prompts have in common among its inputs the layer gave 0.44 of it."""
+    """With `apart=False` it is less than a half."""
     torch.manual_seed(0)
     wanted = torch.randn(SITES, CHANNELS) / 2  # offsets that differ from site to site
     prompts = Prompts(SITES, 4, universal=True, distribution=True, sparsity=False)
-    layer = Modulation(prompts.values, CHANNELS)
+    layer = Modulation(len(prompts.own(apart=True)), CHANNELS)
     for number in range(10):
         trained = [visit(prompts, layer, site, wanted[site], number / 10) for site in range(SITES)]
         with torch.no_grad():
@@ -111,4 +130,4 @@ def visit(prompts, layer, site, wanted, progress):
 def offset(prompts, layer, site):
     """What the site's prompts add to maps of noughts, for each channel."""
     prompts.place.copy_(torch.eye(SITES)[site])
-    return layer(torch.zeros(1, CHANNELS, 1, 1), prompts.apart()).flatten()
+    return layer(torch.zeros(1, CHANNELS, 1, 1), prompts.own(apart=True)).flatten()

@@ -46,6 +46,6 @@ def site_contrast(own: Tensor, others: Tensor, distance: str, margin: float = 1.
     """
     if not len(others):
         return own.new_zeros(())
-    apart = own - others.detach()
+    apart = own - others
     distances = (apart.square() if distance == "squared" else apart.abs()).mean((1, 2))
     return -distances.clamp(max=margin).mean()
