@@ -28,6 +28,7 @@ def test_the_methods_of_the_demonstration_learn_under_equal_conditions():
     assert titles == ["Local", "FedAvg", "FedICRA", "FedLPPA", CEILING]
     terms = [choice.weak or study.training.weak for choice in study.method]
     assert {each.crf for each in terms} == {0.1}
+    assert study.evaluation.scores == "both", "FedAvg as trained is the control of both methods"
 
 
 @pytest.mark.slow

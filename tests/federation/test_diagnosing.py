@@ -41,6 +41,23 @@ def test_a_copied_second_decoder_repeats_the_first_and_one_of_its_own_does_not(f
         assert any("the second adds nothing" in text for text in told) == repeats
 
 
+def test_a_pseudo_label_that_loses_the_predicted_object_is_told(federation):
+    for second, kept in ((2.0, True), (-9.0, False)):
+        chosen, site, _ = a_site(federation, "fedlppa", "method.weak.least_share=0.0")
+        with torch.no_grad():
+            for head, object_over_background in (
+                (site.net.head, 2.0),
+                (site.net.second.head, second),
+            ):
+                head.weight.zero_()
+                head.bias.copy_(torch.tensor([0.0, object_over_background]))
+        cases = site.data.train
+        notes = diagnose(chosen, site, cases, cases.masks.numpy())
+        assert notes["pseudo label keeps"] == kept
+        told = " ".join(warnings_about("here", notes))
+        assert ("the pseudo label keeps only 0%" in told) != kept
+
+
 def test_swapping_contexts_leaves_everything_as_it_was(federation):
     notes, site, cases = notes_of(federation, "fedlppa", "method.prompts=modulating")
     assert "context swapped" in notes

@@ -287,6 +287,7 @@ def test_a_model_trained_at_one_size_runs_at_another(federation):
                 "method.second_decoder=random",
                 "method.mixing_loss=supervised",
                 "method.prompt_size=5",
+                "method.prompts=differing",
                 "method.mixing.optimizer=adam",
             )
         ),

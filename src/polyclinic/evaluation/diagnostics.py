@@ -55,9 +55,10 @@ DIAGNOSTICS: Mapping[str, Diagnostic] = {
     ),
     "W deviation": Diagnostic("standard deviation of the learned mixture over weights"),
     "context swapped": Diagnostic(
-        "share of pixels whose class changes with another site's context",
-        lambda value: value < 0.001,
-        "swapping contexts changes {value:.2%} of pixels: the context has no effect",
+        "pixels whose class changes with another site's context, over those of the true objects",
+        lambda value: value < 0.02,
+        "swapping contexts changes pixels of {value:.1%} of the objects' area: the context has "
+        "hardly an effect",
     ),
     "virtual classes used": Diagnostic(
         "virtual classes that at least a hundredth of the pixels is nearest to"

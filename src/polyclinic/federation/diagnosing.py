@@ -47,6 +47,11 @@ def changed_pixels(one: Tensor, other: Tensor) -> float:
     return float((likeliest(one) != likeliest(other)).float().mean())
 
 
+def share_of_objects(masks: Tensor) -> float:
+    """The share of pixels (B×H×W) that are foreground; not a number where none is."""
+    return float(((masks > 0) & (masks != UNLABELLED)).float().mean()) or float("nan")
+
+
 def _areas(predicted: NDArray[np.uint8], masks: NDArray[np.uint8]) -> dict[str, float]:
     known = masks != UNLABELLED
     true = ((masks > 0) & known).sum()

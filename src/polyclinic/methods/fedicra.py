@@ -40,6 +40,8 @@ class FedICRA(BlendingMethod):
     """Distance in the contrast."""
     margin: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Distance to another site's gates beyond which the contrast pushes no further; 1 is never."""
+    moves: Literal["own", "both"] = "own"
+    """Gates that the contrast moves: the site's own (released), or those of the others besides."""
     guides: Literal["features", "projected"] = "features"
     """What further trees are built on: decoder maps, or projections of them as released."""
 
@@ -93,7 +95,7 @@ class FedICRA(BlendingMethod):
         guides = net.guide(batch.images, seen.maps) if trees else ()
         loss = site.task_loss(seen.logits, batch, guides=guides)
         if self.contrast and net.gate is not None and seen.gates is not None:
-            others = net.gate.of_others(seen.deepest)
+            others = net.gate.of_others(seen.deepest, learn=self.moves == "both")
             apart = site_contrast(seen.gates, others, self.distance, self.margin)
             loss = loss + self.contrast * apart
         return loss

@@ -57,7 +57,7 @@ class FedLPPA(BlendingMethod):
     prompt_size: Annotated[int, Field(ge=1)] | None = None
     """Side of a prompt in pixels; by default that of the deepest map."""
     prompts: PromptForm = "joined"
-    """Prompts join the deepest map (published); `modulating` ones also scale and shift the last."""
+    """Joined to the deepest map (published); others scale and shift the last map besides."""
     attention: Attention = "dual"
     """Attention in the fusion."""
     channel_weights: ChannelWeights = "distance"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from polyclinic.data.cases import Batch
-from polyclinic.federation.diagnosing import changed_pixels
+from polyclinic.federation.diagnosing import changed_pixels, share_of_objects
 from polyclinic.federation.site import Site
 
 CODE = "gate.code"  # private: it says which site this is
@@ -28,14 +28,14 @@ def other_code(site: Site) -> dict[str, Tensor]:
 def swapped(
     site: Site, batch: Batch, own: Mapping[str, Tensor], other: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """The share of pixels whose class changes with another site's context, as a diagnostic."""
+    """The pixels that another site's context changes, over those of the true objects."""
     if len(site.sites) == 1:
         return {}
     before = site.net(batch.images)
     site.load(other)
     after = site.net(batch.images)
     site.load(own)
-    return {"context swapped": changed_pixels(before, after)}
+    return {"context swapped": changed_pixels(before, after) / share_of_objects(batch.labels)}
 
 
 def site_contrast(own: Tensor, others: Tensor, distance: str, margin: float = 1.0) -> Tensor:
@@ -46,6 +46,6 @@ def site_contrast(own: Tensor, others: Tensor, distance: str, margin: float = 1.
     """
     if not len(others):
         return own.new_zeros(())
-    apart = own - others.detach()
+    apart = own - others
     distances = (apart.square() if distance == "squared" else apart.abs()).mean((1, 2))
     return -distances.clamp(max=margin).mean()

@@ -47,11 +47,14 @@ class SiteGate(nn.Module):
         """Give the gates of the site at work (batch × channels) for maps of its images."""
         return self._gates(maps, self.code[None])[0]
 
-    @torch.no_grad()
-    def of_others(self, maps: Tensor) -> Tensor:
-        """Give the gates (sites − 1 × batch × channels) that every other code would have given."""
+    def of_others(self, maps: Tensor, *, learn: bool = False) -> Tensor:
+        """Give the gates (sites − 1 × batch × channels) that every other code would have given.
+
+        They are constants unless they shall learn.
+        """
         codes = torch.eye(len(self.code), dtype=self.code.dtype, device=self.code.device)
-        return self._gates(maps, codes[self.code == 0])
+        with torch.set_grad_enabled(learn and torch.is_grad_enabled()):
+            return self._gates(maps, codes[self.code == 0])
 
     def _gates(self, maps: Tensor, codes: Tensor) -> Tensor:
         pooled = [maps.mean((2, 3))]

@@ -37,18 +37,15 @@ class Prompts(nn.Module):
         self.register_buffer("place", torch.zeros(sites))
         self.register_buffer("sparsity", torch.zeros(len(SPARSITIES)))
 
-    @property
-    def values(self) -> int:
-        """How many numbers the prompts of a site are."""
-        learned = [each for each in (self.universal, self.sites) if each is not None]
-        return self.size**2 * len(learned) + len(SPARSITIES) * int(self.knows_sparsity)
-
-    def own(self) -> Tensor:
-        """Give the prompts of the site as one vector."""
-        found = [] if self.universal is None else [self.universal.flatten()]
+    def own(self, *, apart: bool) -> Tensor:
+        """Give the site's prompts as one vector, or how they stand `apart` from the mean of all."""
+        found = [] if apart or self.universal is None else [self.universal.flatten()]
         if self.sites is not None:
-            found.append(torch.einsum("n,nhw->hw", self.place, self.sites).flatten())
-        return torch.cat([*found, self.sparsity] if self.knows_sparsity else found)
+            rows = self.sites - self.sites.mean(0).detach() if apart else self.sites
+            found.append(torch.einsum("n,nhw->hw", self.place, rows).flatten())
+        if self.knows_sparsity:
+            found.append(self.sparsity - 1 / len(SPARSITIES) if apart else self.sparsity)
+        return torch.cat(found) if found else self.place[:0]
 
     def forward(self, maps: Tensor) -> Tensor:
         """Give the site's prompts (batch × prompts × height × width) in the size of the maps."""
@@ -71,7 +68,7 @@ def _resampled(prompt: Tensor, size: list[int]) -> Tensor:
 
 
 Gate = Literal["residual", "product", "none"]
-PromptForm = Literal["joined", "modulating"]
+PromptForm = Literal["joined", "modulating", "differing"]
 
 
 class Fusion(nn.Module):
@@ -174,6 +171,7 @@ class PromptedSegmenter(Segmenter):
         self.gate: ContextGate | None = None
         self.modulation: Modulation | None = None
         self.second: Branch | None = None
+        self.apart = form == "differing"
         features, maps = smallest_maps(net)
         deepest, last = features[-1].shape[1], maps[-1].shape[1]
         if prompts is not None:
@@ -182,8 +180,8 @@ class PromptedSegmenter(Segmenter):
             if gate != "none":
                 inputs = deepest + self.fusion.channels
                 self.gate = ContextGate(inputs, max(1, deepest // 2), last, gate)
-            if form == "modulating":
-                self.modulation = Modulation(prompts.values, last)
+            if form != "joined" and (values := len(prompts.own(apart=self.apart))):
+                self.modulation = Modulation(values, last)
         if second:
             self.second = second_branch(self, alike=second == "copy")
 
@@ -225,5 +223,5 @@ class PromptedSegmenter(Segmenter):
         if self.gate is not None:
             last = self.gate(last, features[-1])
         if self.modulation is not None and self.prompts is not None:
-            last = self.modulation(last, self.prompts.own())
+            last = self.modulation(last, self.prompts.own(apart=self.apart))
         return last
