@@ -32,6 +32,7 @@ from polyclinic.report.pictures import attention_maps, picture_width, site_examp
 from polyclinic.report.reading import Comparison, read_runs
 from polyclinic.report.references import bibtex
 from polyclinic.report.score_tables import Table, comparison_table
+from polyclinic.report.separations import separation_sheet
 from polyclinic.report.sheets import Sheet, sheet_of
 from polyclinic.report.words import data_uri
 from polyclinic.runs import CONTOUR_COLOURS, slug, write_atomic
@@ -53,7 +54,8 @@ def write_report(
     target = Path(destination)
     page = target if target.suffix == ".html" else target / "report.html"
     tables = [comparison_table(comparison, metric) for metric in comparison.metrics]
-    sheets = [*ablations(comparison), *filter(None, [efficiency(comparison)])]
+    single = (efficiency(comparison), separation_sheet(comparison))
+    sheets = [*ablations(comparison), *filter(None, single)]
     others = elsewhere(comparison)
     write_tables(tables, page.parent)
     write_sheets([*sheets, *(sheet for each in others for sheet in each.sheets)], page.parent)
