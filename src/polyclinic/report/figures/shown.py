@@ -99,10 +99,11 @@ def _sweeps(comparison: Comparison) -> Iterator[Shown | None]:
 
 def _between(comparison: Comparison) -> Iterator[Shown | None]:
     for each in relations(comparison):
+        rest = ", and by round" if each.by_round else ""
         yield Shown(
             "relations",
             f"between-sites-{slug(each.method)}-{slug(each.name)}",
-            f"{each.method}: {each.name} between sites after round {each.round}, and by round",
+            f"{each.method}: {each.name} after round {each.round}{rest}",
             f"As the server made it, seed {each.seed}; colours reach from the least to the "
             "greatest value between two sites.",
             each.figure,
