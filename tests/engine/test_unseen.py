@@ -55,6 +55,7 @@ def runner_of(done, small):
 
 NO_ENHANCEMENT = "method.enhancement.share=0.0"
 ALIKE = [SHARED, REESTIMATED]  # where nothing is private
+REST = ("fedbn", "ditto")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,9 @@ def trained_there(monkeypatch, done, stranger):
     return found
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedbn", "fedrep", "ditto"])
+@pytest.mark.parametrize(
+    "method", ["fedavg", "fedrep", *(pytest.param(m, marks=pytest.mark.slow) for m in REST)]
+)
 def test_for_every_method_the_decoder_is_tuned_behind_a_frozen_encoder(
     federation, stranger, monkeypatch, method
 ):
