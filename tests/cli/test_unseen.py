@@ -4,6 +4,7 @@ from typer.testing import CliRunner
 
 from polyclinic.cli import app
 from polyclinic.data.synthetic import federation as synthetic
+from polyclinic.runs import DECODER, ENSEMBLE, TUNED
 
 
 @pytest.fixture
@@ -20,6 +21,8 @@ def test_models_of_runs_are_tried_on_a_site_folder(federation, strange_folder, m
     monkeypatch.chdir(strange_folder)
     told = CliRunner().invoke(app, ["unseen", ".", str(done.folder.path), "--iterations", "1"])
     assert told.exit_code == 0, told.output
-    for word in ("FedRep, seed 0", strange_folder.name, "ensemble", "tuned here", "Dice"):
-        assert word in told.output
+    words = told.output.split()
+    for word in (f"FedRep, {way}" for way in (ENSEMBLE, TUNED, DECODER)):
+        assert word in " ".join(words)
+    assert {strange_folder.name, "Dice", "HD95"} <= set(words)
     assert (done.folder.path / f"unseen-{strange_folder.name}.csv").exists()

@@ -2,6 +2,7 @@ import pytest
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import ConfigError, load_study, to_toml
+from polyclinic.data.errors import DataError
 from polyclinic.engine.run import runs_of
 
 HEAD = """
@@ -76,6 +77,24 @@ def test_folds_are_a_dimension_of_the_grid_and_one_can_be_picked(read, tmp_path)
     assert [run.study.data.fold for run in runs] == [0, 1, 0, 1]
     alone = read("", "data.folds=2", "data.fold=1", "method=fedavg", "seeds=[0]")
     assert names(alone, tmp_path) == ["FedAvg seed 0 fold 1"]
+
+
+def test_each_site_is_left_out_in_turn_beside_the_runs_with_all(read, tmp_path):
+    study = read("", "data.leave_out=each", "data.only=['grove', 'inlet']", "method=fedavg")
+    runs = runs_of(study, tmp_path)
+    assert [run.name for run in runs] == [
+        f"FedAvg seed {seed}{without}"
+        for seed in (3, 4)
+        for without in ("", " without grove", " without inlet")
+    ]
+    assert [run.folder.path.name for run in runs][:2] == ["seed-3", "seed-3-without-grove"]
+    assert [run.left_out for run in runs][:3] == [None, "grove", "inlet"]
+    whole = runs_of(read("", "data.only=['grove', 'inlet']", "method=fedavg"), tmp_path)[0]
+    assert to_toml(whole.study) == to_toml(runs[0].study)  # so a finished study can gain them
+    (alone,) = runs_of(read("", "data.leave_out=grove", "method=fedavg", "seeds=[0]"), tmp_path)
+    assert alone.name == "FedAvg seed 0 without grove"
+    with pytest.raises(DataError, match='no site "groove" takes part; did you mean "grove"'):
+        runs_of(read("", "data.leave_out=groove", "method=fedavg"), tmp_path)
 
 
 def test_all_mistakes_of_a_sweep_are_told_with_the_nearest_right_name(read):

@@ -11,13 +11,14 @@ from polyclinic.data.batches import spread_out
 from polyclinic.engine.local import assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.unseen import ENSEMBLE, TUNED, try_models
+from polyclinic.engine.unseen import try_models
 from polyclinic.federation.estimating import Moments, input_moments, reestimate
 from polyclinic.federation.message import Message
 from polyclinic.methods import METHODS
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.methods.pflfe import PFLFE
 from polyclinic.networks.parts import EmptySelection, part, statistics
+from polyclinic.runs import DECODER, ENSEMBLE, REESTIMATED, SHARED
 from tests.federations import equal, perform, small_data
 
 LAST = "evaluation.choose=last"
@@ -284,14 +285,15 @@ def test_a_site_that_took_no_part_estimates_them_too(federation, settings, then)
     rows = try_models(done.run, stranger, torch.device("cpu"), iterations=2)
     by_model = {}
     for row in rows:
-        by_model.setdefault(row.model, []).append(row[1:])
+        by_model.setdefault(row.model, []).append(row[2:])
     # All sites have the same parameters, and here the same statistics: those of this site.
-    models = {name: values for name, values in by_model.items() if name != ENSEMBLE}
-    assert TUNED in models
+    others = (ENSEMBLE, SHARED, DECODER)
+    models = {name: each for name, each in by_model.items() if name not in others}
+    assert REESTIMATED in models
     assert len({str(values) for values in models.values()}) == 1
     known = small.data(done.run.study)[1]
     found = try_models(done.run, known, torch.device("cpu"), iterations=2)
-    own = {row[1:] for row in found if row.model == known.name and row.metric == "dice"}
+    own = {row[2:] for row in found if row.model == known.name and row.metric == "dice"}
     assert own == {
         (score.case, score.region, score.metric, score.value, score.patient)
         for score in done.folder.scores("test")

@@ -8,7 +8,7 @@ from polyclinic.engine.local import LocalSites, assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
-from polyclinic.engine.unseen import ENSEMBLE, TUNED, try_models, tune
+from polyclinic.engine.unseen import try_models, tune
 from polyclinic.federation.message import Message
 from polyclinic.federation.server import Server
 from polyclinic.methods import METHODS
@@ -26,6 +26,7 @@ from polyclinic.networks.head_calibration import (
     peaks,
 )
 from polyclinic.networks.parts import everything, part, statistics, under
+from polyclinic.runs import DECODER, ENSEMBLE, REESTIMATED, SHARED, TUNED
 from tests.federations import NETS, Done, a_site, equal, small_data
 from tests.methods.gates import Closed
 
@@ -347,15 +348,15 @@ def test_a_site_that_never_trained_uses_the_mean_head(federation):
 def test_polyclinic_unseen_scores_it(federation):
     done = federation().run("fedlc", LAST)
     rows = try_models(done.run, small_data("octa", 4)[3], CPU, iterations=1)
-    assert list(dict.fromkeys(row.model for row in rows)) == [*names(done), ENSEMBLE, TUNED]
+    ways = [ENSEMBLE, SHARED, REESTIMATED, TUNED, DECODER]
+    assert list(dict.fromkeys(row.model for row in rows)) == [*names(done), *ways]
 
 
 @pytest.mark.parametrize("calibrate", ["true", "false"])
 def test_a_site_that_took_no_part_trains_a_head_of_its_own(federation, calibrate):
     method, site, _ = a_site(federation, "fedlc", f"method.calibrate={calibrate}")
     before = site.weights.copy()
-    site.message = Message(before.pick(site.shared))
-    tune(method, site, 2)
+    tune(site, method.tuned_outside(site.net, site.shared), 2)
     changed = {n for n in before if not torch.equal(before[n], site.weights[n])}
     assert changed == part(site.net, "head")
 

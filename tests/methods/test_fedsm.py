@@ -8,7 +8,7 @@ from polyclinic.engine.local import LocalSites, assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
-from polyclinic.engine.unseen import ENSEMBLE, ROUTED, TUNED, try_models
+from polyclinic.engine.unseen import try_models
 from polyclinic.federation.message import Message
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
@@ -16,7 +16,7 @@ from polyclinic.methods.fedsm import FedSM, selector_loss, soft_pull
 from polyclinic.networks.parts import everything
 from polyclinic.networks.personal_copy import COPY
 from polyclinic.networks.selector import SELECTOR, Selector
-from polyclinic.runs import SiteInfo
+from polyclinic.runs import DECODER, ENSEMBLE, REESTIMATED, ROUTED, SHARED, SiteInfo
 from tests.federations import NETS, Done, a_site, equal, small_data
 
 LAST = "evaluation.choose=last"
@@ -360,7 +360,7 @@ def test_polyclinic_unseen_scores_it(federation, uses, rows):
     done = small.run("fedsm", f"method.uses={uses}", LAST)
     found = try_models(done.run, small_data("octa", 4)[3], CPU, iterations=1)
     models = list(dict.fromkeys(row.model for row in found))
-    assert models == [*names(done), ENSEMBLE, *rows, TUNED]
+    assert models == [*names(done), ENSEMBLE, SHARED, REESTIMATED, *rows, DECODER]
 
 
 def test_the_personal_model_alone_is_what_the_oracle_depends_on(federation):

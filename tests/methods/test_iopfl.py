@@ -7,14 +7,14 @@ from polyclinic.engine.local import LocalSites, assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
-from polyclinic.engine.unseen import ENSEMBLE, ROUTED, TUNED, try_models
+from polyclinic.engine.unseen import try_models
 from polyclinic.federation.message import Message
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
 from polyclinic.methods.iopfl import TRAJECTORY, Routing
 from polyclinic.networks.parts import norms, parameters
 from polyclinic.networks.routing import RoutedConv, adaptable, routed
-from polyclinic.runs import SiteInfo
+from polyclinic.runs import DECODER, ENSEMBLE, REESTIMATED, ROUTED, SHARED, SiteInfo
 from tests.federations import NETS, Done, a_site, equal, small_data
 
 LAST = "evaluation.choose=last"
@@ -261,7 +261,7 @@ def test_a_site_that_took_no_part_is_routed_and_twice_alike(federation):
     stranger = small_data("octa", 4)[3]
     rows = try_models(done.run, stranger, CPU, iterations=2)
     models = list(dict.fromkeys(row.model for row in rows))
-    assert models == [*names(done), ENSEMBLE, ROUTED, TUNED]
+    assert models == [*names(done), ENSEMBLE, SHARED, REESTIMATED, ROUTED, DECODER]
     again = try_models(done.run, stranger, CPU, iterations=2)
     assert repr(rows) == repr(again)  # a distance may be nan
 

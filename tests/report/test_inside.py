@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from polyclinic.evaluation.statistics import separation
 from polyclinic.report import write_report
+from polyclinic.report.exports import to_latex
 from polyclinic.report.figures.embeddings import embedding_figures
 from polyclinic.report.pictures import attention_maps
 from polyclinic.report.reading import read_runs
-from polyclinic.runs import Embedded, write_embeddings
+from polyclinic.report.separations import separation_sheet
+from polyclinic.runs import Embedded, read_embeddings, write_embeddings
 from tests.report.invented import SITES, generator, write_run
 from tests.report.reading_pages import Page, texts
 
@@ -64,6 +67,21 @@ def test_separation_is_each_site_s_own_where_channels_mean_something_else_at_eac
         write_embeddings(run.embeddings_path(site), [Embedded("after", classes, values)])
     (figure,) = embedding_figures(read_runs([run.path]))
     assert figure.separation["after"] > 40  # pooled over the sites it would be about 25
+
+
+def test_separation_has_a_table_with_each_site_and_their_mean(tmp_path, run):
+    write_run(tmp_path, "Other", cases=3, started="2027")
+    add_embeddings(run)
+    sheet = separation_sheet(read_runs([run.path.parents[1]]))
+    assert [row[0].text for row in sheet.rows] == ["VirtualClasses"]
+    assert sheet.heads == ("Method", *SITES[:4], "Avg", *SITES[:4], "Avg")
+    before, after = sheet.rows[0][1:6], sheet.rows[0][6:]
+    for half in (before, after):
+        assert half[-1].number == pytest.approx(np.mean([each.number for each in half[:-1]]))
+    table = next(t for t in read_embeddings(run.embeddings_path("beta")) if t.moment == "after")
+    assert after[1].number == pytest.approx(separation(table.values, table.classes > 0))
+    assert max(each.number for each in before) < min(each.number for each in after)
+    assert to_latex(sheet).count(r"\cmidrule") == 2
 
 
 def test_methods_without_embeddings_and_unfinished_ones_have_no_figure(tmp_path, run):

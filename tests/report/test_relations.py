@@ -49,6 +49,7 @@ def test_every_name_has_a_picture_of_its_own(run):
     add_tables(run, rounds=1, name="distance")
     found = relations(read_runs([run.path]))
     assert [(each.name, each.round) for each in found] == [("affinity", 20), ("distance", 1)]
+    assert [len(each.figure.figure.axes) for each in found] == [2, 1]  # one round makes no curves
 
 
 def test_many_sites_are_drawn_without_a_legend(tmp_path):

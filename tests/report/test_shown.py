@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 from polyclinic.methods import FINISHING_STEPS, METHODS
 from polyclinic.networks import NETWORKS
 from polyclinic.report import write_report
+from polyclinic.report.figures.curves import watched_by_site
 from polyclinic.report.figures.mixtures import mixtures
 from polyclinic.report.figures.same_cases import same_cases
 from polyclinic.report.figures.shown import shown_figures
@@ -19,7 +21,7 @@ from polyclinic.report.reading import read_runs
 from polyclinic.report.references import METHODS as PAPERS
 from polyclinic.report.references import NETWORKS as WRITTEN
 from polyclinic.report.references import bibtex
-from polyclinic.runs import DIAGNOSED, SIZES, Embedded, RoundTable, write_embeddings
+from polyclinic.runs import DIAGNOSED, SIZES, Embedded, RoundTable, Score, write_embeddings
 from tests.report.invented import drawing, write_run
 from tests.report.reading_pages import texts
 
@@ -52,6 +54,10 @@ def test_a_setting_that_alone_differs_is_drawn_against_the_scores(swept):
         assert [value for value, _ in points] == [0.01, 0.1, 1.0]
     words = texts(found.figure)
     assert {"pull", "one", "two", "0.01", "1.0"} <= set(words)
+    dots = [line for line in found.figure.figure.axes[0].lines if line.get_marker() == "."]
+    assert len(dots) == 2 * len(swept.sites)
+    own = swept.methods[1].runs[0].summaries["dice"]["overall"].sites["alpha"].mean
+    assert dots[0].get_ydata()[0] == pytest.approx(100 * own)  # "one" at 0.01
 
 
 def test_words_are_swept_in_the_order_of_the_study(tmp_path):
@@ -108,6 +114,28 @@ def test_scores_stand_against_bytes_and_against_effort(swept, tmp_path):
     assert "traffic of a run, all sites, both ways (MB)" in texts(cost_figure(swept))
     words = texts(effort_figure(swept))
     assert {"scribble", "2 strokes", "point", "8 clicks", "mask"} <= set(words)
+
+
+def test_effort_is_that_of_each_method_s_own_labels(tmp_path):
+    for number, kind in enumerate(("point", "box", "mask")):
+        run = write_run(tmp_path, kind, metrics=("dice",), started=f"2026-0{number + 1}")
+        about = run.about()
+        sites = tuple(replace(site, kind=kind) for site in about.sites)
+        run.write_about(about.model_copy(update={"sites": sites}))
+    words = texts(effort_figure(read_runs([tmp_path / "demo"])))
+    assert {"point", "box", "mask"} <= set(words)
+    assert "scribble" not in words
+
+
+def test_test_cases_that_were_watched_have_a_panel_for_each_site(tmp_path):
+    run = write_run(tmp_path, "A", sites=("alpha", "beta"), metrics=("dice",))
+    assert watched_by_site(read_runs([run.path])) == []
+    rows = (Score(n, "watch", s, "c", "disc", "iou", n / 9) for n in (1, 2) for s in ("alpha",))
+    run.append(scores=rows)
+    ((title, drawing),) = watched_by_site(read_runs([run.path]))
+    assert title == "TEST IoU (%)"
+    lines = [list(panel.lines[0].get_ydata()) for panel in drawing.figure.axes if panel.lines]
+    assert lines == [pytest.approx([100 / 9, 200 / 9])]
 
 
 def test_every_figure_has_a_name_of_its_own_a_title_and_a_caption(swept):

@@ -37,6 +37,8 @@ class DataSettings(Section):
     """Synthetic sites that outline each in its own way, or that agree and have few patients."""
     only: tuple[str, ...] = ()
     """The sites that take part; by default all of the source and every [[site]]."""
+    leave_out: FolderName | None = None
+    """A site that is unseen, and scored as such; `each`: runs with all sites, and without each."""
     seed: Count = 0
     """Seed of synthetic patients, of splits and of weak labels made from masks."""
     size: Positive = 1.0

@@ -19,6 +19,7 @@ _ELSEWHERE = {
     "seeds": "is a list itself",
     "method": "several methods are several [[method]] entries",
     "site": "the sites of a study are the same in all its runs",
+    "data.leave_out": '"each" leaves every site out in turn',
     "data.fold": "every fold makes runs of its own where data.fold is not given",
 }
 

@@ -13,6 +13,8 @@ from polyclinic.data.site_files import read_site_toml
 from polyclinic.data.synthetic import federation
 from polyclinic.data.tasks import Task
 
+EACH = "each"
+
 
 @dataclass(frozen=True)
 class Source:
@@ -53,6 +55,21 @@ def listed_sites(
         ]
     )
     return [site for site in found if site.name in only]
+
+
+def left_out(
+    task: Task, data: DataSettings, sites: Sequence[SiteSettings]
+) -> tuple[str | None, ...]:
+    """What runs of a study leave out: no site, the one that it names, or none and each in turn."""
+    if data.leave_out is None:
+        return (None,)
+    names = [site.name for site in listed_sites(task, data, sites)]
+    if data.leave_out == EACH:
+        return (None, *names)
+    if data.leave_out not in names:
+        near = did_you_mean(data.leave_out, names)
+        refuse([f'data.leave_out: no site "{data.leave_out}" takes part{near}'])
+    return (data.leave_out,)
 
 
 def sources_of(

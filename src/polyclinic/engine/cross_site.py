@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -17,11 +15,14 @@ from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState, read_state
 from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.federation.scoring import score
-from polyclinic.runs import RoundLine, RoundTable, RunFolder, SiteInfo
-
-Row = tuple[str, str, str, str, str, float, int]  # model, site, then a score
-FILE = "cross_site.csv"
-FIELDS = ("model", "site", *ScoreRow._fields)
+from polyclinic.runs import (
+    GuestScore,
+    RoundLine,
+    RoundTable,
+    RunFolder,
+    SiteInfo,
+    write_guests,
+)
 
 
 def write_cross_site(run: RunFolder, runner: SiteRunner, data: Mapping[str, SiteData]) -> None:
@@ -31,7 +32,7 @@ def write_cross_site(run: RunFolder, runner: SiteRunner, data: Mapping[str, Site
     """
     assignment = runner.assignment
     metrics = assignment.metrics
-    rows: list[Row] = []
+    rows: list[GuestScore] = []
     for owner in assignment.sites:
         state, _ = read_state(run.weights_path(owner.name))
         model = runner.opened(owner, data[owner.name], state)
@@ -40,7 +41,7 @@ def write_cross_site(run: RunFolder, runner: SiteRunner, data: Mapping[str, Site
             cases = there.scorable("test", assignment.task.regions)
             guest = replace(model, data=replace(model.data, mask_groups=there.mask_groups))
             found, _ = score(assignment.method, guest, cases, list(metrics), metrics)
-            rows += [(owner.name, info.name, *row) for row in found]
+            rows += [GuestScore(owner.name, info.name, *row) for row in found]
     write_matrix(run, assignment, rows)
 
 
@@ -67,16 +68,17 @@ def guest_scores(
 
 
 def write_matrix(
-    run: RunFolder, assignment: Assignment, rows: Sequence[Row], lines: Sequence[RoundLine] = ()
+    run: RunFolder,
+    assignment: Assignment,
+    rows: Sequence[GuestScore],
+    lines: Sequence[RoundLine] = (),
 ) -> None:
     """Write all scores as a table, and the first metric's means as a matrix for the report.
 
     Lines say what it took; a pair without scores has none in the matrix.
     """
     metrics = assignment.metrics
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([FIELDS, *rows])
-    run.write_atomic(FILE, text.getvalue())
+    write_guests(run, rows)
     first, names = next(iter(metrics)), tuple(info.name for info in assignment.sites)
     means = {
         (model, site): fmean(row[5] for row in rows if row[:2] == (model, site) and row[4] == first)

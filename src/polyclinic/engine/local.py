@@ -29,6 +29,7 @@ from polyclinic.engine.sites import Reply, Scored
 from polyclinic.engine.states import SiteState, StateFolder
 from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
 from polyclinic.engine.tensors import DamagedFile
+from polyclinic.engine.unseen import score_unseen
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.scoring import seconds_an_image
@@ -62,7 +63,8 @@ class LocalEngine:
 
     def _data(self, run: Run) -> list[SiteData]:
         study, labels = run.study, run.choice.labels
-        key = repr((study.task.built, study.data, study.site, labels))
+        everywhere = study.data.model_copy(update={"leave_out": None})
+        key = repr((study.task.built, everywhere, study.site, labels))
         if key not in self.data:
             if len(self.data) == KEPT:
                 self.data.pop(next(iter(self.data)))
@@ -81,9 +83,10 @@ def load_data(study: Study, labels: str | None, *, splits_folder: Path | None) -
 
 
 def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
-    """What all machines of a run agree on, where these are the cases of its sites."""
-    task = run.study.task.built
-    return assignment_of(run, [site_info(site, task, index) for index, site in enumerate(data)])
+    """What all machines of a run agree on, where these are the cases of all sites."""
+    task, taking_part = run.study.task.built, [each for each in data if each.name != run.left_out]
+    infos = [site_info(site, task, index) for index, site in enumerate(taking_part)]
+    return assignment_of(run, infos)
 
 
 @contextmanager
@@ -94,7 +97,10 @@ def local_sites(run: Run, data: Sequence[SiteData], *, jobs: int = 1) -> Iterato
     prepare_process(threads)
     runner = SiteRunner(assign(run, data), device_of(settings.device))
     how = {"workers": settings.workers, "threads": threads}
-    with closing(LocalSites(runner, data, run.folder, run.study.evaluation, **how)) as sites:
+    inside = [site for site in data if site.name != run.left_out]
+    evaluation = SCORES_ONLY if run.left_out else run.study.evaluation
+    with closing(LocalSites(runner, inside, run.folder, evaluation, **how)) as sites:
+        sites.unseen = [site for site in data if site.name == run.left_out]
         yield sites
 
 
@@ -115,6 +121,7 @@ class LocalSites:
     ) -> None:
         assignment = runner.assignment
         self.cross_site = evaluation.cross_site
+        self.unseen: Sequence[SiteData] = ()  # sites that only score the models in the end
         self.runner, self.threads = runner, threads
         self.scored = self.trained = assignment.sites
         by_name = {site.name: site for site in data}
@@ -157,7 +164,7 @@ class LocalSites:
         for info in {*self.trained, *self.scored}:
             self.states.keep_only(info.name, needed)
 
-    def keep(self, last: int, server: Server) -> tuple[RoundLine, ...]:  # noqa: ARG002
+    def keep(self, last: int, server: Server) -> tuple[RoundLine, ...]:
         """Write each site's final model, its whole network and memory, into the run folder."""
         run, assignment = self.worker.run, self.runner.assignment
         for info in self.scored:
@@ -166,6 +173,8 @@ class LocalSites:
             keep_model(run, info.name, run.about().method, state, assignment)
         if self.cross_site:
             write_cross_site(run, self.runner, self.worker.data)
+        for data in self.unseen:
+            score_unseen(run, self.runner, data, server.weights)
         return ()
 
     def _map(self, work: Callable[..., Any], tasks: Sequence[Any]) -> Iterable[Any]:

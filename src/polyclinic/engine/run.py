@@ -17,6 +17,7 @@ from polyclinic.config import (
     weighting_of,
 )
 from polyclinic.data.cases import SiteData
+from polyclinic.data.sources import left_out
 from polyclinic.data.tasks import Task
 from polyclinic.engine.pretraining import Start, pretrain
 from polyclinic.evaluation import Metric
@@ -48,10 +49,16 @@ class Run:
         return self.study.data.fold
 
     @property
+    def left_out(self) -> str | None:
+        """The site that takes no part and is scored as unseen."""
+        return self.study.data.leave_out
+
+    @property
     def name(self) -> str:
         """What people call the run."""
         fold = "" if self.fold is None else f" fold {self.fold}"
-        return f"{self.choice.title} seed {self.seed}{fold}"
+        without = f" without {self.left_out}" if self.left_out else ""
+        return f"{self.choice.title} seed {self.seed}{fold}{without}"
 
 
 @dataclass(frozen=True)
@@ -160,9 +167,10 @@ def runs_of(study: Study, root: Path) -> list[Run]:
     """
     found: dict[Path, Run] = {}
     for seed, each in product(study.seeds, study.swept or (study,)):
-        for fold, choice in product(each.data.each_fold, each.method):
-            path = run_path(root, study.name, choice.title, seed, fold)
-            data = each.data.model_copy(update={"fold": fold})
+        without = left_out(each.task.built, each.data, each.site)
+        for site, fold, choice in product(without, each.data.each_fold, each.method):
+            path = run_path(root, study.name, choice.title, seed, fold, site)
+            data = each.data.model_copy(update={"fold": fold, "leave_out": site})
             only = {"method": (choice,), "seeds": (seed,), "data": data}
             found.setdefault(path, Run(choice, seed, RunFolder(path), each.model_copy(update=only)))
     return list(found.values())

@@ -137,6 +137,7 @@ def about(run: Run, runner: SiteRunner, threads: int, own: SiteInfo | None = Non
         method=run.choice.title,
         seed=run.seed,
         fold=run.fold,
+        left_out=run.left_out,
         swept=dict(run.choice.swept),
         task=AboutTask(name=task.name, classes=task.classes, regions=dict(task.regions)),
         sites=tuple(own if own and site.name == own.name else site for site in sites),

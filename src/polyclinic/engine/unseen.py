@@ -1,15 +1,12 @@
-"""A site that took no part: what the models of a finished run are worth to it.
+"""A site that took no part: what the models of a run are worth to it.
 
-It tries every site's model, all of them together, the method's own way to predict outside where it
-has one, and the shared weights with a private part that it trains on its own cases. Sites' models
-lie together only where the local engine ran.
+It tries every site's model, all of them together, the shared model, also with statistics of its
+own, the method's own way to predict outside where it has one, and what it trains itself: what is
+private, and all but the encoder. Sites' models lie together only where the local engine ran.
 """
 
-import csv
-import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,60 +21,63 @@ from polyclinic.engine.states import read_state
 from polyclinic.evaluation.scoring import numbered, score_cases
 from polyclinic.federation.estimating import reestimate
 from polyclinic.federation.message import Message
-from polyclinic.federation.method import Method, plain_loss
+from polyclinic.federation.method import plain_loss
+from polyclinic.federation.mixing import mix
 from polyclinic.federation.scoring import predictions
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
 from polyclinic.networks.contract import likeliest
-from polyclinic.networks.parts import BATCH_NORMS, Names, parameters, statistics
-from polyclinic.runs import RunError, RunFolder, slug
-
-ENSEMBLE, ROUTED, TUNED = "ensemble", "routed", "tuned here"
-
-
-class UnseenScore(NamedTuple):
-    """One metric of one region of one of the site's test cases, by one model of the run."""
-
-    model: str
-    case: str
-    region: str
-    metric: str
-    value: float
-    patient: int
+from polyclinic.networks.parts import BATCH_NORMS, Names, everything, parameters, statistics
+from polyclinic.runs import (
+    DECODER,
+    ENSEMBLE,
+    REESTIMATED,
+    ROUTED,
+    SHARED,
+    TUNED,
+    GuestScore,
+    RunError,
+    RunFolder,
+    write_guests,
+)
 
 
 def try_models(
     run: Run, data: SiteData, device: torch.device, *, iterations: int | None = None
-) -> list[UnseenScore]:
-    """Score a run's models on the site's test cases, and keep the table in the run folder.
+) -> list[GuestScore]:
+    """Score a finished run's models on the site's test cases; the run folder keeps the scores.
 
-    The private part is trained for `iterations`, by default as long as a site of the run trained.
+    What the site trains is trained for `iterations`, by default as long as a site of the run was.
     """
     runner = SiteRunner(assignment_of(run, run.folder.about().sites), device)
-    metrics = runner.assignment.metrics
-    regions = runner.assignment.task.regions
-    cases = data.scorable("test", regions)
-    if not len(cases):
+    server, _ = read_state(run.folder.weights_path("server"))
+    rows = score_unseen(run.folder, runner, data, server.weights, iterations)
+    if not rows:
         raise RunError(f"site {data.name} has no test cases with masks to try models on")
+    return rows
+
+
+def score_unseen(
+    run: RunFolder,
+    runner: SiteRunner,
+    data: SiteData,
+    server: Mapping[str, Tensor],
+    iterations: int | None = None,
+) -> list[GuestScore]:
+    """The same for a run whose sites' models are in its folder; nothing without test cases."""
+    task, metrics = runner.assignment.task, runner.assignment.metrics
+    cases = data.scorable("test", task.regions)
+    if not len(cases):
+        return []
     true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
+    classes = () if data.mask_groups else range(len(task.classes))
+    scored = (cases.names, data.known(task.regions), spacing, list(metrics), metrics)
     rows = [
-        UnseenScore(model, *row)
-        for model, predicted in _predictions(run.folder, runner, data, cases, iterations)
-        for row in score_cases(
-            predicted,
-            true,
-            cases.names,
-            data.known(regions),
-            spacing,
-            list(metrics),
-            metrics,
-            numbered(cases.patients),
-            () if data.mask_groups else range(len(runner.assignment.task.classes)),
-        )
+        GuestScore(model, data.name, *row)
+        for model, predicted in _Guest(run, runner, data, cases, server, iterations).predictions()
+        for row in score_cases(predicted, true, *scored, numbered(cases.patients), classes)
     ]
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([UnseenScore._fields, *rows])
-    run.folder.write_atomic(f"unseen-{slug(data.name)}.csv", text.getvalue())
+    write_guests(run, rows, unseen=data.name)
     return rows
 
 
@@ -95,77 +95,100 @@ def finished_run(folder: RunFolder, tables: Tables) -> Run:
     return Run(study.method[0], study.seeds[0], folder, study)
 
 
-def tune(method: Method, site: Site, iterations: int | None, *, reestimates: bool = False) -> None:
-    """Train what is private and heard in predictions, with the message's weights at rest.
-
-    Where only running statistics are private, the site's images pass by and nothing learns. Where
-    the run's sites estimate their statistics anew, so does this one in the end.
-    """
-    _train_private(method, site, iterations, statistics_too=not reestimates)
-    if reestimates:
-        reestimate(method, site)
-
-
-def rest(net: nn.Module, shared: Names) -> None:
-    """Let the norm layers whose statistics are shared use and keep them, as when predicting."""
-    for path, module in net.named_modules():
-        if isinstance(module, BATCH_NORMS) and f"{path}.running_mean" in shared:
-            module.eval()
-
-
-def _train_private(
-    method: Method, site: Site, iterations: int | None, *, statistics_too: bool
-) -> None:
-    shared = site.message.weights.names
-    site.load(site.message.weights)
-    private = method.tuned_outside(site.net, shared)
-    learning = private & parameters(site.net)
-    if not learning and not (statistics_too and private & statistics(site.net)):
-        return
+def tune(site: Site, names: Names, iterations: int | None = None) -> None:
+    """Train these weights on the site's own cases, all others at rest."""
+    others = everything(site.net) - names
 
     def loss(site: Site, batch: Batch) -> Tensor:
-        rest(site.net, shared)
+        rest(site.net, others)
         return plain_loss(site, batch)
 
     steps = site.rounds * site.steps if iterations is None else iterations
-    replace(site, round=1, rounds=1).fit(
-        loss,
-        only=learning or None,
-        steps=steps,
-        stream="tune",
-        update=None if learning else lambda _: None,
-    )
+    alone = replace(site, round=1, rounds=1)
+    alone.fit(loss, only=names & parameters(site.net), steps=steps, stream="tune")
 
 
-def _predictions(
-    folder: RunFolder, runner: SiteRunner, data: SiteData, cases: Cases, iterations: int | None
-) -> Iterator[tuple[str, NDArray[np.uint8]]]:
-    """The classes that each model predicts; probabilities are added up on the way."""
-    method = runner.assignment.method
-    found, models = [], {}
-    for info in runner.assignment.sites:
-        site = runner.opened(info, data, read_state(folder.weights_path(info.name))[0])
-        with method.in_use(site):
-            if runner.assignment.reestimates:
-                reestimate(method, site)
-            models[info.name] = site.weights.copy()
-            found.append(_probabilities(method, site, cases))
-        yield info.name, _classes(found[-1])
-    yield ENSEMBLE, _classes(torch.stack(found).mean(0))
-    guest = site_info(data, runner.assignment.task)
-    site = runner.opened(guest, data, None)
-    server, _ = read_state(folder.weights_path("server"))
-    site.message = Message(Weights.pack(server.weights))
-    site.load(site.message.weights)
-    if routed := method.outside(replace(site, memory={}), models):
-        yield ROUTED, _classes(_probabilities(method, routed, cases))
-    tune(method, site, iterations, reestimates=runner.assignment.reestimates)
-    yield TUNED, _classes(_probabilities(method, site, cases))
+def rest(net: nn.Module, names: Names) -> None:
+    """Let the norm layers with these statistics use and keep them, as when predicting."""
+    for path, module in net.named_modules():
+        if isinstance(module, BATCH_NORMS) and f"{path}.running_mean" in names:
+            module.eval()
 
 
-def _probabilities(method: Method, site: Site, cases: Cases) -> Tensor:
-    return torch.cat([batch.cpu() for batch in predictions(method, site, cases)])
+class _Guest:
+    """A site at which the models of a run are tried."""
 
+    def __init__(
+        self,
+        run: RunFolder,
+        runner: SiteRunner,
+        data: SiteData,
+        cases: Cases,
+        server: Mapping[str, Tensor],
+        iterations: int | None,
+    ) -> None:
+        self.run, self.runner, self.data, self.cases = run, runner, data, cases
+        self.message = Message(Weights.pack(server))
+        self.iterations = iterations
+        self.method = runner.assignment.method
+        self.reestimates = runner.assignment.reestimates
+        net, shared = runner.net, self.message.weights.names
+        self.heard = self.method.predicts_with(net)
+        learned = parameters(net) | statistics(net)  # others tell which site this is
+        self.tuned = self.method.tuned_outside(net, shared) & learned
+        self.private = self.tuned - shared
 
-def _classes(probabilities: Tensor) -> NDArray[np.uint8]:
-    return likeliest(probabilities).numpy()
+    def predictions(self) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+        """The classes that each model predicts; probabilities are added up on the way."""
+        models, total = {}, torch.zeros(())
+        for info in self.runner.assignment.sites:
+            state, _ = read_state(self.run.weights_path(info.name))
+            site = self.runner.opened(info, self.data, state)
+            with self.method.in_use(site):
+                if self.reestimates:
+                    reestimate(self.method, site)
+                models[info.name] = site.weights.copy()
+                found = self.probabilities(site)
+            total = total + found
+            yield info.name, likeliest(found).numpy()
+        yield ENSEMBLE, likeliest(total / len(models)).numpy()
+        net = self.runner.net
+        if not self.private:
+            yield SHARED, self.classes(self.opened())
+        if not self.private & parameters(net) and statistics(net):
+            site = self.opened()
+            reestimate(self.method, site)
+            yield REESTIMATED, self.classes(site)
+        if routed := self.method.outside(self.opened(), models):
+            yield ROUTED, self.classes(routed)
+        if self.tuned & parameters(net):
+            yield TUNED, self.classes(self.trained(self.tuned, {}))
+        encoder = frozenset(name for name in self.heard if "encoder" in name.split("."))
+        yield DECODER, self.classes(self.trained(self.heard - encoder, models))
+
+    def opened(self) -> Site:
+        """The site with the shared weights; what is private is as it was before the run."""
+        info = site_info(self.data, self.runner.assignment.task)
+        site = self.runner.opened(info, self.data, None)
+        site.message = self.message
+        site.load(self.message.weights)
+        return site
+
+    def trained(self, names: Names, models: Mapping[str, Weights]) -> Site:
+        """The site after training these weights, the private ones from the mean of the models."""
+        site = self.opened()
+        if models and self.private:
+            private = {owner: model.pick(self.private) for owner, model in models.items()}
+            site.load(mix(private, [1 / len(models)] * len(models)))
+        tune(site, names, self.iterations)
+        if self.reestimates:
+            reestimate(self.method, site)
+        return site
+
+    def classes(self, site: Site) -> NDArray[np.uint8]:
+        """The class of each pixel of the test cases."""
+        return likeliest(self.probabilities(site)).numpy()
+
+    def probabilities(self, site: Site) -> Tensor:
+        """Those of the test cases."""
+        return torch.cat([batch.cpu() for batch in predictions(self.method, site, self.cases)])

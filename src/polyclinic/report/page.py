@@ -13,6 +13,7 @@ from polyclinic.report.conditions import AS_TRAINED
 from polyclinic.report.costs import method_costs
 from polyclinic.report.diagnostics import diagnosed
 from polyclinic.report.efficiency import efficiency
+from polyclinic.report.elsewhere import Elsewhere, elsewhere
 from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_markdown, to_terminal
 from polyclinic.report.figures.shown import SECTIONS, Shown, captions, shown_figures
 from polyclinic.report.figures.style import FORMS, Style, style
@@ -31,6 +32,7 @@ from polyclinic.report.pictures import attention_maps, picture_width, site_examp
 from polyclinic.report.reading import Comparison, read_runs
 from polyclinic.report.references import bibtex
 from polyclinic.report.score_tables import Table, comparison_table
+from polyclinic.report.separations import separation_sheet
 from polyclinic.report.sheets import Sheet, sheet_of
 from polyclinic.report.words import data_uri
 from polyclinic.runs import CONTOUR_COLOURS, slug, write_atomic
@@ -52,14 +54,17 @@ def write_report(
     target = Path(destination)
     page = target if target.suffix == ".html" else target / "report.html"
     tables = [comparison_table(comparison, metric) for metric in comparison.metrics]
-    sheets = [*ablations(comparison), *filter(None, [efficiency(comparison)])]
+    single = (efficiency(comparison), separation_sheet(comparison))
+    sheets = [*ablations(comparison), *filter(None, single)]
+    others = elsewhere(comparison)
     write_tables(tables, page.parent)
-    write_sheets(sheets, page.parent)
+    write_sheets([*sheets, *(sheet for each in others for sheet in each.sheets)], page.parent)
     figures = shown_figures(comparison)
     bib = bibtex(*used(comparison))
     write_atomic(page.with_name("references.bib"), bib)
     write_atomic(page.with_name("methods.txt"), methods_paragraph(comparison) + "\n")
-    write_atomic(page, rendered("page.html", _context(comparison, tables, sheets, figures, bib)))
+    context = _context(comparison, tables, sheets, figures, bib) | _elsewhere(comparison, others)
+    write_atomic(page, rendered("page.html", context))
     if files:
         titles = [method.title for method in comparison.methods]
         _write_figures(page.with_name("figures"), figures, titles)
@@ -172,6 +177,20 @@ def _context(
         "settings": [
             (method.title, runs) for method in comparison.methods for runs in same_settings(method)
         ],
+    }
+
+
+def _elsewhere(comparison: Comparison, found: Sequence[Elsewhere]) -> dict[str, Any]:
+    """What the section on models at other sites needs: the look of a row is its method's."""
+    own = _styles(comparison)
+    return {
+        "elsewhere": [
+            (each, [(t, _downloads(s)) for t, s in zip(each.tables, each.sheets, strict=True)])
+            for each in found
+        ],
+        "styles_elsewhere": {
+            row: own[title] for each in found for row, title in each.methods.items()
+        },
     }
 
 

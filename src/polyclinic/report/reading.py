@@ -1,6 +1,6 @@
 """Run folders as one comparison: methods with their seeds, over the same sites and regions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +17,15 @@ __all__ = ["Comparison", "MethodRuns", "Run", "read_runs"]
 class MethodRuns:
     """The runs of one method, one per seed and fold, under the name that tables and figures show.
 
-    `model` is which of a site's models their test scores are of.
+    `model` is which of a site's models their test scores are of. Runs without a site that took part
+    in others are `left_out`: only tables of unseen sites show them.
     """
 
     title: str
     runs: tuple[Run, ...]
     model: ScoredModel = "shared"
     note: str = ""
+    left_out: tuple[Run, ...] = ()
 
     @property
     def finished(self) -> tuple[Run, ...]:
@@ -163,16 +165,18 @@ def _by_method(runs: list[Run]) -> tuple[MethodRuns, ...]:
         groups.setdefault((run.about.method, run.study), []).append(run)
     titles = [title for title, _ in groups]
     methods = []
-    for (title, study), group in groups.items():
+    for (title, study), every in groups.items():
+        whole = [run for run in every if run.about.left_out is None]
+        group = whole or every
         _refuse_equal_seeds(title, group)
         name = title if titles.count(title) == 1 else f"{title} ({study})"
-        methods.append(
-            MethodRuns(name, tuple(sorted(group, key=lambda run: (run.fold, run.about.seed))))
-        )
+        runs = sorted(group, key=lambda run: (run.fold, run.about.seed))
+        left_out = [run for run in every if run not in group]
+        methods.append(MethodRuns(name, tuple(runs), left_out=tuple(left_out)))
     return tuple(methods)
 
 
-def _refuse_equal_seeds(title: str, runs: list[Run]) -> None:
+def _refuse_equal_seeds(title: str, runs: Sequence[Run]) -> None:
     by_seed: dict[tuple[int, int], Run] = {}
     for run in runs:
         other = by_seed.setdefault((run.about.seed, run.fold), run)

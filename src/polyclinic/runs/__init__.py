@@ -3,6 +3,18 @@
 from polyclinic.runs.embeddings import Embedded, Moment, read_embeddings, write_embeddings
 from polyclinic.runs.files import RunError, clear_errors, replacing, write_atomic
 from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, SIZES, RunFolder
+from polyclinic.runs.guests import (
+    DECODER,
+    ENSEMBLE,
+    REESTIMATED,
+    ROUTED,
+    SHARED,
+    TUNED,
+    WAYS,
+    GuestScore,
+    read_guests,
+    write_guests,
+)
 from polyclinic.runs.names import SPLITS, find_runs, run_path, slug
 from polyclinic.runs.records import (
     DIAGNOSED,
@@ -23,16 +35,24 @@ from polyclinic.runs.records import (
 
 __all__ = [
     "CONTOUR_COLOURS",
+    "DECODER",
     "DIAGNOSED",
+    "ENSEMBLE",
     "RANKS",
+    "REESTIMATED",
+    "ROUTED",
+    "SHARED",
     "SIZES",
     "SPLITS",
+    "TUNED",
+    "WAYS",
     "About",
     "AboutMetric",
     "AboutTask",
     "AttentionPicture",
     "Embedded",
     "Finished",
+    "GuestScore",
     "Moment",
     "Picture",
     "Rank",
@@ -47,9 +67,11 @@ __all__ = [
     "clear_errors",
     "find_runs",
     "read_embeddings",
+    "read_guests",
     "replacing",
     "run_path",
     "slug",
     "write_atomic",
     "write_embeddings",
+    "write_guests",
 ]

@@ -18,9 +18,17 @@ def slug(title: str) -> str:
     return "-".join(words)
 
 
-def run_path(root: str | Path, study: str, title: str, seed: int, fold: int | None = None) -> Path:
-    """The folder of one run: root / study / method title / seed, with its fold if there is one."""
+def run_path(
+    root: str | Path,
+    study: str,
+    title: str,
+    seed: int,
+    fold: int | None = None,
+    left_out: str | None = None,
+) -> Path:
+    """The folder of one run: root / study / method title / seed, fold and the site left out."""
     last = f"seed-{seed}" if fold is None else f"seed-{seed}-fold-{fold}"
+    last += f"-without-{slug(left_out)}" if left_out else ""
     return Path(root) / slug(study) / slug(title) / last
 
 

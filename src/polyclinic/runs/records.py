@@ -60,15 +60,16 @@ class AboutMetric(_Record):
 class About(_Record):
     """What was run, where and with which versions; `started` is a time in ISO 8601.
 
-    `fold` is None without folds, and `swept` is what a sweep has set for the run, by key.
-    Its first `shared_rounds` rounds are those of the run `shared_with`, where there are any.
-    `pretrained` tells what the network took from a file of weights, where there was one, and
-    `weighting` what sites counted by in the average, where there was one.
+    `fold` is None without folds, `left_out` is the site that was to be unseen, if any, and `swept`
+    what a sweep has set for the run, by key. Its first `shared_rounds` rounds are those of the run
+    `shared_with`, where there are any. `pretrained` tells what the network took from a file of
+    weights, where there was one, and `weighting` what sites counted by in the average.
     """
 
     method: str
     seed: int
     fold: int | None = None
+    left_out: str | None = None
     swept: dict[str, Any] = {}
     shared_rounds: int = 0
     shared_with: str = ""

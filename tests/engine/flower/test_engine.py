@@ -247,7 +247,11 @@ def _ledger_lines(link):
 
 @pytest.mark.parametrize(
     ("setting", "told"),
-    [("sweep.training.batch=[2, 4]", "nothing is swept"), ("data.folds=2", "set data.fold")],
+    [
+        ("sweep.training.batch=[2, 4]", "nothing is swept"),
+        ("data.folds=2", "set data.fold"),
+        ("data.leave_out=each", "no site is left out"),
+    ],
 )
 def test_runs_that_differ_in_more_than_method_and_seed_are_refused(hospitals, link, setting, told):
     with pytest.raises(RunError, match=told):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from polyclinic.data.errors import listed
-from polyclinic.engine.cross_site import Row, write_matrix
+from polyclinic.engine.cross_site import write_matrix
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.protocol import (
     GuestRequest,
@@ -28,7 +28,7 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED
 from polyclinic.federation.server import Server
 from polyclinic.methods.calibration import fingerprints
-from polyclinic.runs import RoundLine
+from polyclinic.runs import GuestScore, RoundLine
 
 if TYPE_CHECKING:
     from polyclinic.engine.flower.sites import FlowerSites
@@ -49,8 +49,8 @@ class CrossSite:
         not disclose stays blank, and its line says why.
         """
         own = self.sites.run.scores("test")
-        rows: list[Row] = [
-            (r.site, r.site, r.case, r.region, r.metric, r.value, r.patient) for r in own
+        rows: list[GuestScore] = [
+            GuestScore(r.site, r.site, r.case, r.region, r.metric, r.value, r.patient) for r in own
         ]
         lines, models = [], {}
         for line, model in self._models():
@@ -64,7 +64,7 @@ class CrossSite:
             for line, found in self._scores(owner, models[owner], others):
                 yield line
                 lines.append(line)
-                rows += [(owner, line.site, *row) for row in found]
+                rows += [GuestScore(owner, line.site, *row) for row in found]
         write_matrix(self.sites.run, self.sites.runner.assignment, rows, lines)
 
     def _models(self) -> Iterator[tuple[RoundLine, Model | None]]:

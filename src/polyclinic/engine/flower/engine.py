@@ -114,6 +114,8 @@ def refuse_grid(study: Study) -> None:
         raise RunError("across hospitals nothing is swept: make a study for each value")
     if len(study.data.each_fold) > 1:
         raise RunError("across hospitals a study has one fold: set data.fold")
+    if study.data.leave_out:
+        raise RunError("across hospitals no site is left out: take it out of the study")
 
 
 def refuse_impossible(study: Study) -> None:

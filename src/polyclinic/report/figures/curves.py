@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from polyclinic.report.figures.style import (
     style,
     to_data_uri,
 )
-from polyclinic.report.measures import measure
+from polyclinic.report.measures import Measure, measure
 from polyclinic.report.reading import Comparison, MethodRuns, Run
 
 if TYPE_CHECKING:
@@ -77,11 +77,30 @@ def site_figure(comparison: Comparison) -> Drawing | None:
     """The validation score per round in one panel per site; None where nothing was scored."""
     if not any(run.validated for run in comparison.runs):
         return None
+    return _by_site(comparison, _validation_curve)
+
+
+def watched_by_site(comparison: Comparison) -> list[tuple[str, Drawing]]:
+    """Each metric of test cases that was looked at while training, in one panel per site."""
+    watched = dict.fromkeys(m for run in comparison.runs for m, s in run.curves if s == "watch")
+
+    def figure(how: Measure) -> Drawing:
+        def curve(run: Run, site: str) -> Curve:
+            found = run.curve(how.name, "watch", site)
+            return {number: how.factor * value for number, value in found.items()}
+
+        return _by_site(comparison, curve)
+
+    measures = map(comparison.measure, watched)
+    return [(f"TEST {how.title_with_unit}", figure(how)) for how in measures]
+
+
+def _by_site(comparison: Comparison, curve: Callable[[Run, str], Curve]) -> Drawing:
     sites = comparison.shown_sites
     with panels(sites, _MOST_COLUMNS, 2.4) as (figure, found):
         for panel, site in zip(found, sites, strict=True):
             for index, method in enumerate(comparison.methods):
-                _draw(panel, [_validation_curve(run, site) for run in method.runs], index)
+                _draw(panel, [curve(run, site) for run in method.runs], index)
             count_rounds(panel)
             panel.label_outer()
         return to_data_uri(figure)

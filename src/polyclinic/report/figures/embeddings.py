@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST = 480  # points: as many as every pair of them is quickly computed for
+Tables = list[tuple[str, Embedded]]  # of sites
 _WAYS = {"PCA": principal_components, "t-SNE": tsne}
 _MARGINS = Margins(left=0.3, bottom=0.75, across=0.15, down=0.3)
 
@@ -54,11 +55,11 @@ def embedding_figures(comparison: Comparison) -> list[EmbeddingFigure]:
     found = []
     for method in comparison.methods:
         for run in method.finished[:1]:
-            tables = _tables(run)
+            tables = pixel_tables(run)
             if tables:
                 pixels = {moment: _pixels(chosen, run) for moment, chosen in tables.items()}
                 channels = next(iter(pixels.values())).values.shape[1]
-                apart = {moment: _separation(chosen) for moment, chosen in tables.items()}
+                apart = {moment: _mean(each) for moment, each in separations(tables).items()}
                 picture = _picture(pixels, run)
                 title, seed = method.title, run.about.seed
                 images = _images(run)
@@ -101,7 +102,7 @@ def _legend(panel: "Axes", count: int) -> None:
     )
 
 
-def _tables(run: Run) -> dict[Moment, list[tuple[str, Embedded]]]:
+def pixel_tables(run: Run) -> dict[Moment, Tables]:
     """Each site with its pixels, by moment."""
     found: dict[Moment, list[tuple[str, Embedded]]] = {}
     for site in run.about.sites:
@@ -120,10 +121,17 @@ def _pixels(chosen: Sequence[tuple[str, Embedded]], run: Run) -> _Pixels:
     return _Pixels(values[kept], [classes[i] for i in kept], [owners[i] for i in kept])
 
 
-def _separation(chosen: Sequence[tuple[str, Embedded]]) -> float:
+def separations(tables: Mapping[Moment, Tables]) -> dict[Moment, dict[str, float]]:
+    """How far foreground and background are apart at each site, by moment; NaN is unknown."""
+    return {
+        moment: {site: separation(table.values, table.classes != 0) for site, table in chosen}
+        for moment, chosen in tables.items()
+    }
+
+
+def _mean(apart: Mapping[str, float]) -> float:
     """The mean over sites: where decoders are private, a channel means something else at each."""
-    apart = [separation(table.values, table.classes != 0) for _, table in chosen]
-    known = [value for value in apart if np.isfinite(value)]
+    known = [value for value in apart.values() if np.isfinite(value)]
     return float(np.mean(known)) if known else float("nan")
 
 

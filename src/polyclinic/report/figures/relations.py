@@ -37,6 +37,7 @@ class Relation:
     name: str
     seed: int
     round: int
+    by_round: bool  # whether there are tables of several rounds
     figure: Drawing
 
 
@@ -44,7 +45,12 @@ def relations(comparison: Comparison) -> list[Relation]:
     """One picture for each method and each name of its tables, by the method's first seed."""
     return [
         Relation(
-            method.title, name, method.runs[0].about.seed, tables[-1].round, _picture(name, tables)
+            method.title,
+            name,
+            method.runs[0].about.seed,
+            tables[-1].round,
+            len(tables) > 1,
+            _picture(name, tables),
         )
         for method in comparison.methods
         for name, tables in _by_name(method.runs[0])
@@ -64,6 +70,11 @@ def _by_name(run: Run) -> Iterator[tuple[str, list[RoundTable]]]:
 
 def _picture(name: str, tables: Sequence[RoundTable]) -> Drawing:
     last = tables[-1]
+    if len(tables) == 1:
+        size = (_LABELS + _CELL * len(last.columns) + 0.4, max(2.6, 1.3 + _CELL * len(last.rows)))
+        with canvas(1, 1, size, Margins(left=_LABELS, right=0.4, bottom=1.0)) as (figure, axes):
+            _draw_map(axes[0][0], last, f"round {last.round}")
+            return to_data_uri(figure)
     map_width = _LABELS + _CELL * len(last.columns)
     height = max(2.6, 1.3 + _CELL * len(last.rows))
     width = map_width + 0.9 + _EVOLUTION + _LEGEND

@@ -5,14 +5,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyclinic.report.figures.style import Drawing, Margins, canvas, shortened, to_data_uri
+from polyclinic.report.figures.style import (
+    WIDTH,
+    Drawing,
+    Margins,
+    canvas,
+    shortened,
+    to_data_uri,
+)
 from polyclinic.report.reading import Comparison, MethodRuns, Run
 from polyclinic.runs import SIZES, Picture, Rank
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SIDE = 1.45  # inches of a picture
+_SIDE, _LARGEST = 1.45, 2.4  # inches of a picture
 _PIXELS = 200  # of a picture's longer side
 
 
@@ -49,7 +56,8 @@ def _drawn(
     methods: list[MethodRuns],
     pictures: dict[tuple[str, str], Picture],
 ) -> Drawing:
-    size = (0.4 + (_SIDE + 0.08) * len(methods), 0.35 + (_SIDE + 0.3) * len(sites))
+    side = max(_SIDE, min(_LARGEST, (WIDTH - 0.4) / len(methods) - 0.08))  # as wide as the page
+    size = (0.4 + (side + 0.08) * len(methods), 0.35 + (side + 0.3) * len(sites))
     margins = Margins(left=0.35, right=0.05, top=0.3, bottom=0.25, across=0.08, down=0.3)
     with canvas(len(sites), len(methods), size, margins) as (figure, axes):
         for row, site in zip(axes, sites, strict=True):

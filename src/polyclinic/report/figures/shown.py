@@ -9,6 +9,7 @@ from polyclinic.report.figures.curves import (
     site_figure,
     traffic_figure,
     validation_figure,
+    watched_by_site,
 )
 from polyclinic.report.figures.distributions import distribution_figure
 from polyclinic.report.figures.embeddings import EmbeddingFigure, embedding_figures
@@ -71,6 +72,10 @@ def _learning(comparison: Comparison) -> Iterator[Shown | None]:
         test = " Test cases: looked at only, they chose nothing." if "TEST" in title else ""
         name, words = f"curve-{slug(title)}", f"{title} per round, mean over sites"
         yield Shown("learning", name, words, f"{_SEEDS}.{test}", drawing)
+    for title, drawing in watched_by_site(comparison):
+        name, words = f"curve-{slug(title)}-by-site", f"{title} per round at each site"
+        told = f"{_SEEDS}. Test cases: looked at only, they chose nothing."
+        yield Shown("learning", name, words, told, drawing)
     yield _one(
         "learning",
         "validation-by-site",
@@ -87,17 +92,18 @@ def _sweeps(comparison: Comparison) -> Iterator[Shown | None]:
             f"sweep-{slug(sweep.setting)}",
             f"Scores against {short(sweep.setting)}",
             f"Runs that differ in {sweep.setting} alone, by the settings in their folders: mean "
-            "over sites and seeds, bars the standard deviation over seeds (n − 1).",
+            "over sites and seeds, bars the standard deviation over seeds (n − 1), dots the sites.",
             sweep.figure,
         )
 
 
 def _between(comparison: Comparison) -> Iterator[Shown | None]:
     for each in relations(comparison):
+        rest = ", and by round" if each.by_round else ""
         yield Shown(
             "relations",
             f"between-sites-{slug(each.method)}-{slug(each.name)}",
-            f"{each.method}: {each.name} between sites after round {each.round}, and by round",
+            f"{each.method}: {each.name} after round {each.round}{rest}",
             f"As the server made it, seed {each.seed}; colours reach from the least to the "
             "greatest value between two sites.",
             each.figure,

@@ -92,6 +92,10 @@ def _drawn(comparison: Comparison, key: str, lines: Sequence[tuple[str, Any]]) -
                     label=shortened(title, 18),
                     **style(index).line,
                 )
+                each = [_site_means(method, metric, comparison.sites) for _, method in points]
+                panel.plot(
+                    places, how.factor * np.array(each), ".", color=style(index).colour, alpha=0.4
+                )
             panel.set_xticks(range(len(values)), [shortened(str(value), 14) for value in values])
             panel.margins(x=0.12)
             panel.set_xlabel(short(key))
@@ -145,21 +149,22 @@ def effort_figure(comparison: Comparison) -> Drawing | None:
     """The first metric at each site by how sites were annotated; None where all had masks."""
     from polyclinic.weak import KINDS
 
-    kinds = {site.name: site.kind for site in comparison.about_sites}
     methods = [(n, m) for n, m in enumerate(comparison.methods) if m.finished]
-    if not methods or not comparison.metrics or set(kinds.values()) == {"mask"}:
+    kinds = [{site.name: site.kind for site in m.runs[0].about.sites} for _, m in methods]
+    known = {kind for each in kinds for kind in each.values()}
+    if not comparison.metrics or known <= {"mask"}:
         return None
     metric = comparison.metrics[0]
     how = comparison.measure(metric)
-    order = [kind for kind in (*KINDS, "mask") if kind in kinds.values()]
-    order += [kind for kind in kinds.values() if kind not in order]
+    order = [kind for kind in (*KINDS, "mask") if kind in known]
+    order += sorted(known - set(order))
     efforts = {kind: KINDS[kind].cost if kind in KINDS else "an outline" for kind in order}
     with canvas(1, 1, (WIDTH, 3.3), Margins(bottom=0.75)) as (figure, axes):
         panel = axes[0][0]
-        for index, method in methods:
+        for (index, method), own in zip(methods, kinds, strict=True):
             points = [
-                (order.index(kinds[site]), how.factor * float(value))
-                for site in comparison.sites
+                (order.index(own[site]), how.factor * float(value))
+                for site in own
                 if (value := _site_mean(method, metric, site)) is not None
             ]
             places = [place + 0.5 * (index / len(comparison.methods) - 0.5) for place, _ in points]
@@ -169,6 +174,11 @@ def effort_figure(comparison: Comparison) -> Drawing | None:
         panel.set_xticks(range(len(labels)), labels)
         quiet_title(panel, f"{how.title_with_unit} of each site, by the kind of its labels")
         return to_data_uri(figure)
+
+
+def _site_means(method: MethodRuns, metric: str, sites: Sequence[str]) -> list[float]:
+    found = [_site_mean(method, metric, site) for site in sites]
+    return [float("nan") if value is None else value for value in found]
 
 
 def _site_mean(method: MethodRuns, metric: str, site: str) -> float | None:
