@@ -74,8 +74,8 @@ def in_words(ledger: Ledger) -> Iterator[str]:
     yield ""
     noisy, bare = _noisy(lines)
     yield (
-        f"Images, masks and files did not leave. {noisy} messages with weights had noise, "
-        f"{bare} had none."
+        "No image, mask or file was sent; weights and scores can show something of them. "
+        f"{noisy} messages with weights had noise, {bare} had none."
     )
     yield f"The ledger has {len(lines)} lines; the hash of the last is {ledger.head()}."
 
