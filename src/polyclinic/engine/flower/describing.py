@@ -14,7 +14,7 @@ from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.method import Stage
 from polyclinic.networks.parts import statistics
 
-DROWNED = 5.0  # lengths of an update, measured: docs/lab/2026-11-18-noise.md
+DROWNED = 10.0  # lengths of an update, measured: docs/lab/2026-11-18-noise.md
 DISCLOSING = (
     "what it calls disclosed is encrypted to their keys, which the coordinator names unless "
     "allow.recipients does; models that the server itself combines (FedSM, LC-Fed) it reads"
@@ -131,7 +131,7 @@ def _meaning(study: Study, site: NodeFile, runners: Mapping[str, SiteRunner]) ->
         if louder > DROWNED:
             yield (
                 f"- WARNING: this noise is {louder:.0f} times as long as the longest update; "
-                f"from {DROWNED:g} times on the model can be expected not to learn"
+                f"beyond {DROWNED:g} times models get worse, and soon useless"
             )
     yield (
         "- scores tell how well a model fits the masks here, without noise; a coordinator that "

@@ -84,7 +84,11 @@ def _sentence(entry: Entry) -> str:
     times = "once" if entry.times == 1 else f"{entry.times} times"
     rounds = f" (rounds {entry.rounds[0]} to {entry.rounds[-1]})" if len(entry.rounds) > 1 else ""
     noise = f", with noise {', '.join(f'{each:g}' for each in entry.noise)}" if entry.noise else ""
-    return f"{times}{rounds} {entry.what}: {entry.bytes / 1e6:.3f} MB{noise}"
+    return f"{times}{rounds} {entry.what}: {_size(entry.bytes)}{noise}"
+
+
+def _size(count: int) -> str:
+    return f"{count} bytes" if count < 10_000 else f"{count / 1e6:.3f} MB"
 
 
 def _what(line: Line) -> str:
