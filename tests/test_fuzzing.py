@@ -10,6 +10,7 @@ from polyclinic.config import ConfigError, load_study, to_toml
 from polyclinic.engine.tensors import DamagedFile, load_tensors, save_tensors
 from polyclinic.networks.pretrained import PretrainedError, load_pretrained
 from tests.small_unet import TABLES, SmallUNet
+from tests.within import within
 
 STUDY = f"""\
 name = "fuzzed"
@@ -83,10 +84,11 @@ def altered(text: str, rng: random.Random) -> bytes:
 def test_five_thousand_study_files_are_refused_in_words_or_read_as_they_are(tmp_path):
     rng, read = random.Random(0), 0
     file, again = tmp_path / "study.toml", tmp_path / "again.toml"
-    for _ in range(5000):
+    for number in range(5000):
         file.write_bytes(altered(STUDY, rng))
         try:
-            study = load_study(file, [], TABLES)
+            with within(f"study file {number}"):
+                study = load_study(file, [], TABLES)
         except ConfigError:
             continue
         read += 1
@@ -131,10 +133,11 @@ def test_two_thousand_files_of_weights_are_refused_or_the_very_same(tmp_path):
     whole = {name: each.clone() for name, each in fresh().state_dict().items()}
     save_tensors(file, whole, {"method": "FedAvg"})
     content, texts = file.read_bytes(), {"method": "FedAvg"}
-    for _ in range(2000):
+    for number in range(2000):
         file.write_bytes(spoilt(content, rng))
         try:
-            found, told = load_tensors(file)
+            with within(f"file of weights {number}"):
+                found, told = load_tensors(file)
         except DamagedFile:
             refused += 1
             continue
@@ -149,11 +152,12 @@ def test_two_thousand_files_to_start_from_are_refused_or_give_finite_weights(tmp
     rng, file, refused = random.Random(2), tmp_path / "start.safetensors", 0
     save_tensors(file, fresh().state_dict(), {})
     content = file.read_bytes()
-    for _ in range(2000):
+    for number in range(2000):
         file.write_bytes(spoilt(content, rng))
         net = fresh()
         try:
-            match = load_pretrained(net, file)
+            with within(f"file to start from {number}"):
+                match = load_pretrained(net, file)
         except PretrainedError:
             refused += 1
             continue

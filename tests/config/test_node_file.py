@@ -70,7 +70,7 @@ def test_the_defaults_are_those_of_the_documentation(write):
         "resolution": 1024,
         "augmentation": True,
         "network_millions": 50,
-        "validations": 200,
+        "validations": 20,
         "scores": "mean",
         "cases": 5,
         "repeats": 10,

@@ -21,6 +21,7 @@ from tests.data.volumes import (
     write_segmentation,
     write_series,
 )
+from tests.within import within
 
 PYDICOM = Path(pydicom.__file__).parent / "data" / "test_files"
 REAL = (
@@ -96,10 +97,11 @@ def try_damaged(folder, times):
             data = original.read_bytes()
             path = folder / "damaged" / original.name
             path.parent.mkdir(exist_ok=True)
-            for _ in range(times):
+            for number in range(times):
                 path.write_bytes(damaged(data, rng))
                 try:
-                    read(path, original.name, volume, instances)
+                    with within(f"{original.name}, number {number}"):
+                        read(path, original.name, volume, instances)
                     read_whole += 1
                 except UnreadableError:
                     refused += 1

@@ -106,7 +106,7 @@ class Permissions(Section):
     """Whether training must vary its images (`training.augmentation`)."""
     network_millions: Positive = 50.0
     """The most weights of the network, in millions."""
-    validations: AtLeastOne = 200
+    validations: AtLeastOne = 20
     """How often a run may validate, and with it ask how well a model fits the masks."""
     scores: Literal["cases", "mean"] = "mean"
     """`mean`: of scores only means and spreads leave; `cases`: those of each case; all rounded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from torch import Tensor
 from polyclinic.engine.flower.wire import Payload
 
 Spoiler = Callable[[Payload], Payload]
+UGLY = "[/bold]\x1b 31m\x07 red\x9b"
+"""Markup of the terminal, and characters that steer it."""
 
 
 def one_tensor(payload: Payload, change: Callable[[Tensor], Tensor]) -> Payload:
@@ -85,5 +88,10 @@ SPOILERS: Mapping[str, tuple[Spoiler, str]] = {
     "numbers": (without_numbers, "how many images and steps"),
     "site": (under_another_name, "under another name: 'elsewhere'"),
     "round": (lambda payload: responding(payload, number=7), "answered for round 7"),
+    "seconds": (lambda payload: responding(payload, seconds=math.inf), "understands (seconds)"),
+    "markup": (
+        lambda payload: replace(payload, header={**payload.header, "refused": UGLY}),
+        "it refused: [/bold] 31m red",
+    ),
 }
 """Each with words of what the coordinator then says of the site."""

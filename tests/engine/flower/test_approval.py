@@ -65,6 +65,15 @@ def test_noise_is_in_the_description_with_the_epsilon_of_the_whole_study(hospita
     assert "ε 2.9 at δ = 1e-05" in service.approvals.description(waiting).read_text()
 
 
+@pytest.mark.parametrize(("noise", "warned"), [(0.01, False), (2.0, True)])
+def test_noise_that_drowns_what_is_learned_is_warned_of(hospitals, noise, warned):
+    service = service_of(hospitals, extra=f"[privacy]\nclip = 1.0\nnoise = {noise}\n")
+    answer(service, hospitals.study("fedbn"))
+    (waiting,) = service.approvals.waiting()
+    page = service.approvals.description(waiting).read_text()
+    assert ("WARNING: this noise is" in page) == warned
+
+
 def test_what_is_disclosed_or_made_from_images_is_in_the_description(hospitals):
     service = service_of(hospitals, extra='extras = ["*", "spectrum"]\n')
     answer(service, hospitals.study("feddg"))

@@ -10,19 +10,13 @@ import torch
 from polyclinic.data.batches import normalised
 from polyclinic.data.load import load_federation
 from polyclinic.engine.flower.ledger import summary
-from polyclinic.engine.flower.protocol import (
-    GreetingRequest,
-    ScoreRequest,
-    StageRequest,
-    requesting,
-)
 from polyclinic.engine.flower.scrubbing import refusal
-from polyclinic.engine.flower.wire import Payload, header_of, pack
+from polyclinic.engine.flower.wire import header_of
 from polyclinic.engine.process import prepare_process
-from polyclinic.federation.message import Message
 from polyclinic.federation.weights import Weights
 from polyclinic.runs import RunFolder
 from tests.engine.flower.hospitals import SIDE, Hospitals, greeting, run_of
+from tests.engine.flower.hostile import Coordinator
 
 
 @pytest.fixture(autouse=True)
@@ -33,48 +27,6 @@ def _one_thread():
 @pytest.fixture
 def hospitals(tmp_path):
     return Hospitals(tmp_path, sites=1)
-
-
-class Coordinator:
-    """Sends one site whatever it likes; all of it is well-formed."""
-
-    def __init__(self, service, study) -> None:
-        self.service, self.run = service, run_of(study)
-        self.about = header_of(service.respond(greeting(study)))["response"]["about"]
-        request = GreetingRequest(**self.run)
-        opened = service.runs.open(request, self.about["kind"], self.about["train"])
-        self.first = opened.runner.first_weights()
-
-    def stage(self, stage="fit", number=1, reads=-1, writes=1, weights=None, **changes):
-        request = StageRequest(
-            **self._common(number, reads), stage=stage, writes=writes, encoding="float32"
-        ).model_copy(update=changes)
-        message = Message(self.first if weights is None else weights)
-        return self._asked(pack(requesting(request), message, "float32"))
-
-    def score(self, number=2, reads=1, split="val", metrics=("dice",), weights=None, **changes):
-        request = ScoreRequest(
-            **self._common(number, reads), split=split, metrics=metrics, finalize=True
-        ).model_copy(update=changes)
-        if not request.finalize:
-            return self._asked(Payload(requesting(request)))
-        message = Message(self.first if weights is None else weights)
-        return self._asked(pack(requesting(request), message, "float32"))
-
-    def _common(self, number, reads):
-        keep = tuple(range(50))
-        return {
-            **self.run,
-            "run": "token",
-            "labels": self.about["kind"],
-            "train": self.about["train"],
-            "number": number,
-            "reads": reads,
-            "keep": keep,
-        }
-
-    def _asked(self, payload):
-        return Payload.from_bytes(self.service.respond(payload.to_bytes()))
 
 
 def changed(weights, name_has, value):
@@ -275,7 +227,12 @@ def test_what_an_attack_reads_of_each_mask_does_not_leave_with_the_defaults(hosp
         ("task.resolution=2048", "task.resolution = 2048 is more than the 1024 allowed"),
         (("federation.rounds=900", "evaluation.every=2"), "450 validations, after every 2 of 900"),
         ("task.resolution=16", "task.resolution = 16 is less than the 32 pixels needed"),
-        (NO_AUGMENTATION, "training.augmentation leaves all images as they are, and must vary"),
+        ("task.tile=16", "task.tile = 16 is less than the 32 pixels needed"),
+        (NO_AUGMENTATION, "training.augmentation leaves all images nearly as they are"),
+        (
+            (NO_AUGMENTATION[0], "training.augmentation.rotation=1e-30"),
+            "training.augmentation leaves all images nearly as they are",
+        ),
     ],
 )
 def test_settings_under_which_an_image_shows_are_refused_at_the_greeting(hospitals, setting, words):

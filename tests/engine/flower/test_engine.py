@@ -27,7 +27,6 @@ FAST = (
 )
 ONCE = (*FAST, "federation.rounds=1")
 BRIEFLY = "engine.deadline=0.05"  # for a site that will never come
-UGLY = "[/bold]\x1b 31m\x07 red\x9b"
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +71,12 @@ def missed(run: RunFolder):
         *SPOILERS.values(),
         (lambda p: responding(p, loss="low"), "no response that this version understands"),
         (lambda p: responding(p, loss=math.inf), "understands (loss"),
-        (lambda p: responding(p, seconds=math.inf), "understands (seconds)"),
         (lambda p: responding(p, seconds=math.nan), "understands (seconds)"),
         (lambda p: responding(p, seconds=1e300), "understands (seconds)"),
         (lambda p: responding(p, images=-1), "understands (images)"),
         (lambda p: responding(p, images=10**40), "understands (images)"),
         (lambda p: listing(p, numbers={"images": 1e300, "steps": 1}), "how many images and steps"),
         (lambda p: listing(p, numbers={"images": 1, "steps": math.nan}), "are not numbers: steps"),
-        (lambda p: replace(p, header={**p.header, "refused": UGLY}), "it refused: [/bold] 31m red"),
         (lambda p: replace(p, header={"site": p.header["site"]}), "no response"),
     ],
 )

@@ -1,6 +1,7 @@
 """One of three sites means harm: the coordinator trusts no number of its replies."""
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from polyclinic.runs import RunFolder
 from tests.engine.flower.hospitals import Hospitals
 from tests.engine.flower.in_process import InProcessLink
 from tests.engine.flower.spoilers import listing
+from tests.within import within
 
 ONCE = ("federation.rounds=1", "training.iterations=1", "evaluation.every=0")
 
@@ -45,7 +47,7 @@ def filled(value):
     return spoil
 
 
-def left_out(hospitals, spoil, *overrides):
+def left_out(hospitals, spoil, *overrides, method="fedavg"):
     """What the coordinator says of the first site, once another has an unspoilt model."""
     state = f"state-{id(spoil)}"
     link = InProcessLink.of(hospitals.services(state=state))
@@ -58,7 +60,7 @@ def left_out(hospitals, spoil, *overrides):
         return spoil(Payload.from_bytes(answer)).to_bytes()
 
     link.responding[101] = hostile
-    study = hospitals.study("fedavg", *ONCE, *overrides)
+    study = hospitals.study(method, *ONCE, *overrides)
     hospitals.run_with(link, study)
     folder = RunFolder(hospitals.run_folder(study))
     (line,) = [each for each in folder.rounds() if each.missed]
@@ -82,6 +84,20 @@ def test_a_change_far_longer_than_the_others_is_left_out(hospitals):
     assert "times as long as the median one" in left_out(hospitals, scaled(1000.0))
 
 
+@pytest.mark.parametrize(
+    ("factor", "words"), [(1e30, "weights beyond"), (1000.0, r"extras \d+ times as long")]
+)
+def test_extras_far_longer_than_the_others_are_left_out(hospitals, factor, words):
+    """One hostile site would spoil SCAFFOLD's common control, and with it every later round."""
+
+    def spoil(payload):
+        extras = {n: t * factor for n, t in payload.tensors.items() if n.startswith("extras/")}
+        assert extras
+        return replace(payload, tensors={**payload.tensors, **extras})
+
+    assert re.search(words, left_out(hospitals, spoil, method="scaffold"))
+
+
 def test_the_study_says_how_much_longer_a_change_may_be(hospitals):
     said = left_out(hospitals, scaled(2.0), "engine.name=flower", "engine.stray=1.5")
     assert "times as long as the median one" in said
@@ -90,8 +106,8 @@ def test_the_study_says_how_much_longer_a_change_may_be(hospitals):
 def spoilt(answer: bytes, rng: random.Random) -> bytes:
     """A reply with bytes turned around, cut out, put in, cut off, or values set to odd ones."""
     changed = bytearray(answer)
-    if rng.random() < 0.4:
-        payload = Payload.from_bytes(answer)
+    payload = Payload.from_bytes(answer)
+    if payload.tensors and rng.random() < 0.4:
         odd = rng.choice([float("nan"), float("inf"), -3e38, 1e6, 0.0])
         name = rng.choice(sorted(payload.tensors))
         filled_ = {name: torch.full_like(payload.tensors[name], odd)}
@@ -111,29 +127,44 @@ def spoilt(answer: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
+STUDIES = {  # replies of different kinds: weights, controls, prompts, single models, sealed models
+    "fedavg": "",
+    "scaffold": "",
+    "ditto": "",
+    "fedlppa": "",
+    "fedsm": "",
+    "fedbn": '{name = "igc", iterations = 1}',
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(34))
-def test_a_thousand_spoilt_replies_stop_no_study(hospitals, seed):
-    rng, sent = random.Random(seed), []
-    link = InProcessLink.of(hospitals.services(state=f"fuzzed-{seed}"))
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("method", STUDIES)
+def test_a_thousand_spoilt_replies_stop_no_study(hospitals, method, seed):
+    """At least 30 in each of 36 studies, of any stage and with scores; the rest is honest."""
+    rng, sent = random.Random(f"{method} {seed}"), []
+    state = f"fuzzed-{method}-{seed}"
+    link = InProcessLink.of(hospitals.services(state=state))
     honest = link.responding[101]
 
     def hostile(data: bytes) -> bytes:
         answer = honest(data)
-        if header_of(data)["request"].get("stage") != "fit":
+        if header_of(data)["request"]["kind"] not in ("stage", "score"):
             return answer
         sent.append(spoilt(answer, rng))
         return sent[-1]
 
     link.responding[101] = hostile
-    study = hospitals.study("fedavg", *ONCE[1:], "federation.rounds=30")
-    hospitals.run_with(link, study)
+    settings = ("training.iterations=1", "federation.rounds=28", "evaluation.every=14")
+    study = hospitals.study(method, *settings, then=STUDIES[method])
+    with within(f"{method}, seed {seed}", seconds=3000):
+        hospitals.run_with(link, study)
     folder = RunFolder(hospitals.run_folder(study))
     assert folder.finished
     missed = [line for line in folder.rounds() if line.missed]
     assert {line.site for line in missed} == {hospitals.names[0]}
     assert len(missed) > 5
-    weights = hospitals.site_model(study, hospitals.names[1], f"fuzzed-{seed}")
+    weights = hospitals.site_model(study, hospitals.names[1], state)
     assert all(bool(t.isfinite().all()) for t in weights.values())
     assert all(float(t.abs().max()) <= 1e6 for t in weights.values() if t.is_floating_point())
     assert len(sent) >= 30

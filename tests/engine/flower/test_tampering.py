@@ -32,7 +32,16 @@ SETTINGS = (
     "evaluation.every=0",
     "evaluation.choose=last",
 )
-ROUNDS = {1: "nan", 2: "names", 3: "fewer", 4: "shape", 5: "type", 6: "site"}
+ROUNDS = {
+    1: "nan",
+    2: "names",
+    3: "fewer",
+    4: "shape",
+    5: "type",
+    6: "site",
+    7: "seconds",
+    8: "markup",
+}
 
 
 @pytest.fixture(scope="module")

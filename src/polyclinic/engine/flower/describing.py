@@ -14,6 +14,7 @@ from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.method import Stage
 from polyclinic.networks.parts import statistics
 
+DROWNED = 10.0  # lengths of an update, measured: docs/lab/2026-11-18-noise.md
 DISCLOSING = (
     "what it calls disclosed is encrypted to their keys, which the coordinator names unless "
     "allow.recipients does; models that the server itself combines (FedSM, LC-Fed) it reads"
@@ -126,8 +127,22 @@ def _meaning(study: Study, site: NodeFile, runners: Mapping[str, SiteRunner]) ->
             f"- noise of {noise:g} × {site.privacy.clip:g}: ε {told} at δ = {site.privacy.delta:g} "
             "for all updates of the study; scores have no noise and are not in it"
         )
-    yield "- scores tell how well a model fits the masks here, without noise"
+        louder = max(_loudness(noise, runner) for runner in runners.values())
+        if louder > DROWNED:
+            yield (
+                f"- WARNING: this noise is {louder:.0f} times as long as the longest update; "
+                f"beyond {DROWNED:g} times models get worse, and soon useless"
+            )
+    yield (
+        "- scores tell how well a model fits the masks here, without noise; a coordinator that "
+        "means harm can read masks from some tens of them where few cases are scored"
+    )
     yield "- the coordinator sees all of this; approve only what the consortium has agreed on"
+
+
+def _loudness(noise: float, runner: SiteRunner) -> float:
+    """The expected length of the noise in a message, in multiples of the clip."""
+    return noise * runner.first_weights().flat.numel() ** 0.5
 
 
 def _times(number: int) -> str:

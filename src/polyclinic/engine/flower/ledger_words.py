@@ -74,8 +74,8 @@ def in_words(ledger: Ledger) -> Iterator[str]:
     yield ""
     noisy, bare = _noisy(lines)
     yield (
-        f"Images, masks and files did not leave. {noisy} messages with weights had noise, "
-        f"{bare} had none."
+        "No image, mask or file was sent; weights and scores can show something of them. "
+        f"{noisy} messages with weights had noise, {bare} had none."
     )
     yield f"The ledger has {len(lines)} lines; the hash of the last is {ledger.head()}."
 
@@ -84,7 +84,11 @@ def _sentence(entry: Entry) -> str:
     times = "once" if entry.times == 1 else f"{entry.times} times"
     rounds = f" (rounds {entry.rounds[0]} to {entry.rounds[-1]})" if len(entry.rounds) > 1 else ""
     noise = f", with noise {', '.join(f'{each:g}' for each in entry.noise)}" if entry.noise else ""
-    return f"{times}{rounds} {entry.what}: {entry.bytes / 1e6:.3f} MB{noise}"
+    return f"{times}{rounds} {entry.what}: {_size(entry.bytes)}{noise}"
+
+
+def _size(count: int) -> str:
+    return f"{count} bytes" if count < 10_000 else f"{count / 1e6:.3f} MB"
 
 
 def _what(line: Line) -> str:

@@ -10,6 +10,8 @@ from polyclinic.config import Study
 from polyclinic.config.node_file import Permissions
 
 LEAST_SIDE = 32  # pixels: means over fewer show them
+LEAST_TURN = 5.0  # degrees of rotation that count as varying images
+LEAST_LOOK = 0.1  # of gamma, contrast or noise
 LEAST_RATE = 1e-6  # below it nothing is learned, and an image's statistics leave all the same
 
 
@@ -36,7 +38,7 @@ def refused_settings(
 
 def refused_training(allow: Permissions, study: Study) -> list[str]:
     """What of a study's training is outside the bounds within which little of an image shows."""
-    training, rounds, side = study.training, study.federation.rounds, study.task.built.resolution
+    training, rounds, task = study.training, study.federation.rounds, study.task.built
     refused = []
     if training.batch < allow.batch:
         refused.append(
@@ -48,9 +50,13 @@ def refused_training(allow: Permissions, study: Study) -> list[str]:
             f"and the {allow.learning_rate:g} allowed"
         )
     augmentation = training.augmentation
-    varied = augmentation.flips or augmentation.rotation or augmentation.quarter_turns
-    if allow.augmentation and not (varied or augmentation.changes_looks):
-        refused.append("training.augmentation leaves all images as they are, and must vary them")
+    looks = (augmentation.gamma, augmentation.contrast, augmentation.noise)
+    varied = augmentation.flips or augmentation.quarter_turns
+    varied |= augmentation.rotation >= LEAST_TURN or max(looks) >= LEAST_LOOK
+    if allow.augmentation and not varied:
+        refused.append(
+            "training.augmentation leaves all images nearly as they are, and must vary them"
+        )
     asked = validations(study)
     if asked > allow.validations:
         refused.append(
@@ -59,10 +65,13 @@ def refused_training(allow: Permissions, study: Study) -> list[str]:
         )
     if rounds > allow.rounds:
         refused.append(f"federation.rounds = {rounds} is more than the {allow.rounds} allowed")
-    if side < LEAST_SIDE:
-        refused.append(f"task.resolution = {side} is less than the {LEAST_SIDE} pixels needed")
-    if side > allow.resolution:
-        refused.append(f"task.resolution = {side} is more than the {allow.resolution} allowed")
+    if task.side < LEAST_SIDE:
+        name = "tile" if task.tile else "resolution"
+        refused.append(f"task.{name} = {task.side} is less than the {LEAST_SIDE} pixels needed")
+    if task.resolution > allow.resolution:
+        refused.append(
+            f"task.resolution = {task.resolution} is more than the {allow.resolution} allowed"
+        )
     return refused
 
 

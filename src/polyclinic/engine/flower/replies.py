@@ -40,7 +40,7 @@ def check_message(message: Message, known: Weights, images: int) -> None:
     bad += [name for name, number in message.numbers.items() if not math.isfinite(number)]
     if bad:
         raise PayloadError(f"its message has values that are not numbers: {listed(bad, most=3)}")
-    if message.weights and float(message.weights.flat.abs().max()) > LARGEST:
+    if any(float(t.abs().max()) > LARGEST for t in tensors.values() if _measurable(t)):
         raise PayloadError(f"its message has weights beyond ±{LARGEST:g}")
     counts = [message.numbers.get(name, -1) for name in ("images", "steps")]
     if not all(0 <= count <= MOST and float(count).is_integer() for count in counts):
@@ -111,14 +111,24 @@ def length_of_change(weights: Weights, sent: Weights) -> float:
     return float(change.norm()) if weights.pick(both).layout == sent.pick(both).layout else 0.0
 
 
-def strays(lengths: Mapping[str, float], most: float) -> dict[str, str]:
-    """The sites whose change is longer than `most` times the median, where there are three."""
+def length_of_extras(message: Message) -> float:
+    """The L2 norm of all extras but those that are encrypted."""
+    lengths = (float(t.double().norm()) for t in message.extras.values() if _measurable(t))
+    return math.hypot(*lengths)
+
+
+def strays(lengths: Mapping[str, float], most: float, what: str) -> dict[str, str]:
+    """The sites where this is longer than `most` times the median, where there are three."""
     usual = median(lengths.values()) if len(lengths) > 2 else 0.0
     return {
-        site: f"a change of the weights {length / usual:.0f} times as long as the median one"
+        site: f"{what} {length / usual:.0f} times as long as the median one"
         for site, length in lengths.items()
         if usual and length > most * usual
     }
+
+
+def _measurable(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and bool(tensor.numel())
 
 
 def _shape(tensor: Tensor) -> Shape:

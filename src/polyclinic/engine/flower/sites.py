@@ -25,6 +25,7 @@ from polyclinic.engine.flower.replies import (
     check_message,
     conflicts,
     length_of_change,
+    length_of_extras,
     strays,
 )
 from polyclinic.engine.flower.transport import Failure, Transport
@@ -95,20 +96,24 @@ class FlowerSites:
             payloads[site], sizes[site] = payload.to_bytes(), payload.nbytes
         held: dict[str, Reply] = {}
         signatures: dict[str, Signature] = {}
-        lengths: dict[str, float] = {}
+        changes: dict[str, float] = {}
+        extras: dict[str, float] = {}
         for site, response in self.transport.exchange(payloads):
             reply = self._reply(site, response, messages[site], sizes[site], stage, number)
             if reply.message is not None and (reply.message.weights or messages[site].weights):
                 signatures[site] = Signature.of(reply.message)
-                lengths[site] = length_of_change(reply.message.weights, messages[site].weights)
+                changes[site] = length_of_change(reply.message.weights, messages[site].weights)
+                extras[site] = length_of_extras(reply.message)
                 held[site] = replace(reply, message=self.held.store(site, reply.message))
                 continue
             if reply.message is not None:
                 self.versions.note(site, number, version)
             yield site, reply
         left_out = conflicts(signatures, self.shared)
-        usual = {site: length for site, length in lengths.items() if site not in left_out}
-        left_out |= strays(usual, self.transport.settings.stray)
+        most = self.transport.settings.stray
+        for lengths, what in ((changes, "a change of the weights"), (extras, "a vector of extras")):
+            usual = {site: length for site, length in lengths.items() if site not in left_out}
+            left_out |= strays(usual, most, what)
         for site, reply in held.items():
             if site in left_out:
                 reason = f"its message has {left_out[site]}"

@@ -63,7 +63,7 @@ def test_it_tells_the_ledger_and_epsilon_with_its_units(hospitals, dossier):
     assert "which have no noise: ε = infinite" in text
     assert "; scores; numbers of cases, kind of labels" in row(text, "what leaves")[0]
     assert "running statistics" not in row(text, "what leaves")[0]
-    assert row(text, "countersigned by the coordinator") == ["agrees"]
+    assert row(text, "countersigned by the coordinator") == ["agrees, but nothing is signed"]
 
 
 def test_it_shows_the_audit_with_its_figure(hospitals, dossier, tmp_path):

@@ -108,9 +108,9 @@ def seen_by(node: NodeFile) -> Iterator[Seen]:
         f"can ask {allow.validations} times a run, and {allow.repeats} times again with weights of "
         "its making"
         + (
-            ", and read each mask's area"
+            ", and read single masks from the answers"
             if allow.scores == "cases"
-            else "; means of few cases tell something of each"
+            else "; means of one or two cases show their masks roughly, more runs less roughly"
         ),
     )
     yield Seen(
