@@ -145,7 +145,7 @@ def _averages(table: Table) -> list[Entry]:
 def _finished(method: MethodRuns, seeds: set[int]) -> str:
     """The seeds whose runs have finished, and how many there are to be."""
     done = sorted({run.about.seed for run in method.finished})
-    of = "" if len(done) == len(seeds) else f" of {len(seeds)}"
+    of = "" if len(done) == len(seeds) else f" ({len(done)} of {len(seeds)})"
     folds = f" × {len(method.folds)} folds" if len(method.folds) > 1 else ""
     return f"{', '.join(map(str, done))}{of}{folds}"
 

@@ -20,6 +20,7 @@ from tests.data.folders import write_site
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+LONG = ("python", "own-method", "use", "runs")  # pages whose blocks the slow tests run
 FENCE = re.compile(r'^( *)```(toml|python|sh)(?: title="([^"]+)")?\n(.*?)^\1```', re.M | re.S)
 TINY = [
     "seeds=[0]",
@@ -70,7 +71,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[pytest.mark.slow] if page.stem == "python" else [])
+        pytest.param(page, marks=[pytest.mark.slow] if page.stem in LONG else [])
         for page in PAGES
         if blocks(page)
     ],

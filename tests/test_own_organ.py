@@ -80,6 +80,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_from_three_sources_to_a_report(folder):
     told = polyclinic("data", "check", "eyes", "--task", "vessels.task.toml")
     assert all(site in told for site in SIZES)

@@ -32,7 +32,7 @@ def drawn(results):
     return draw_site("octa", results.sites[0], resolution=32, seed=0, size=0.1)
 
 
-@pytest.mark.parametrize("method", ["Local", "Pulled"])
+@pytest.mark.parametrize("method", ["Local", pytest.param("Pulled", marks=pytest.mark.slow)])
 def test_a_model_predicts_what_its_run_was_scored_by(results, drawn, method):
     model = results.model(method, site=results.sites[0], seed=0)
     scored = {

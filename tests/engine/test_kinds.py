@@ -13,6 +13,7 @@ from polyclinic.weak import KINDS
 from tests.federations import perform
 
 METHODS = ("local", "centralized", "fedavg")
+SOME = ("mask", "point", "box")  # of the quick suite
 
 
 def study(folder, labels, resolution, rounds, data="", methods=METHODS):
@@ -54,7 +55,11 @@ def results(made, labels, folder):
     [
         ("scribble", METHODS),
         pytest.param("mask", METHODS, marks=pytest.mark.slow),
-        *((k, ("fedavg",)) for k in KINDS if k != "scribble"),
+        *(
+            pytest.param(kind, ("fedavg",), marks=[] if kind in SOME else [pytest.mark.slow])
+            for kind in KINDS
+            if kind != "scribble"
+        ),
     ],
 )
 def test_synthetic_sites_learn_from_every_kind(tmp_path, labels, methods):

@@ -22,6 +22,17 @@ pytestmark = pytest.mark.usefixtures("narrow_pyramids")
 every_check = pytest.mark.parametrize(
     ("method", "check"), [(m, c) for m in METHODS for c in CHECKS]
 )
+LONG = ("it runs with sites away and private statistics", "the same run gives the same bits")
+"""Checks that need runs of their own: for one method of each kind in the quick suite."""
+KINDS = ("fedavg", "fedbn", "ditto", "scaffold", "metafed", "fedlppa", "fedsm", "pflfe")
+every_quick_check = pytest.mark.parametrize(
+    ("method", "check"),
+    [
+        pytest.param(m, c, marks=[pytest.mark.slow] if c in LONG and m not in KINDS else [])
+        for m in METHODS
+        for c in CHECKS
+    ],
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +47,7 @@ def trials(tmp_path_factory):
     return cache(trial)
 
 
-@every_check
+@every_quick_check
 def test_the_method_keeps_the_contract(trials, method, check):
     CHECKS[check](trials(method, *SMALL))
 

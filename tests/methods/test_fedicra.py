@@ -203,6 +203,7 @@ def test_the_mixture_is_learned_with_the_whole_objective_or_with_labels_alone(fe
         ("prostate", ("mask", "point", "box")),
     ],
 )
+@pytest.mark.slow
 def test_it_runs_on_every_task_with_any_mixture_of_kinds(federation, task, kinds):
     small = federation(task=task, sites=len(kinds), rounds=1, kinds=kinds)
     done = small.run("fedicra", "method.site_gate=average", "method.distance=absolute", *QUICK)

@@ -305,6 +305,7 @@ def test_every_switch_changes_the_result(federation, change):
     assert not same
 
 
+@pytest.mark.slow
 def test_sites_with_full_masks_need_no_pseudo_labels(federation):
     small = federation(sites=2, rounds=2)
     with_them = small.run("fedlppa", "method.weak.crf=0.1", *QUICK)
@@ -321,6 +322,7 @@ def test_sites_with_full_masks_need_no_pseudo_labels(federation):
         ("prostate", ("mask", "box-block", "box")),
     ],
 )
+@pytest.mark.slow
 def test_it_runs_on_every_task_with_any_mixture_of_kinds(federation, task, kinds):
     small = federation(task=task, sites=len(kinds), rounds=1, kinds=kinds)
     done = small.run("fedlppa", *QUICK)

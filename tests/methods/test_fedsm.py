@@ -39,7 +39,7 @@ def shared(done: Done) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize(
     ("network", "keep"),
-    [("unet", "true"), pytest.param("resnet_fpn", "false", marks=pytest.mark.slow)],
+    [("small_unet", "true"), pytest.param("resnet_fpn", "false", marks=pytest.mark.slow)],
 )
 def test_the_shared_model_is_fedavgs_and_alone_the_personal_one_is_local_training(
     federation, network, keep
@@ -284,6 +284,7 @@ def test_its_loss_has_a_gradient_and_leaves_segmentation_alone(federation):
     assert all(p.grad.abs().sum() > 0 for p in site.net.selector.last.parameters())
 
 
+@pytest.mark.slow
 def test_it_learns_which_site_images_are_from(federation):
     """Sites whose images differ in brightness, told apart after some rounds."""
     small = federation(rounds=40, sites=2, **{"training.iterations": 1, "evaluation.every": 0})

@@ -129,6 +129,7 @@ def diagnostics_of(done):
     return [each for each in done.folder.tables() if each.name == "diagnostics"][-1].columns
 
 
+@pytest.mark.slow
 def test_enhancement_the_middle_average_and_every_setting_of_it_matter(federation):
     small = federation(rounds=1)
     servers = [

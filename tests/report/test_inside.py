@@ -103,6 +103,7 @@ def test_attention_is_a_row_per_case_and_a_column_per_name(run):
     ]
 
 
+@pytest.mark.slow
 def test_the_page_has_the_section_only_where_there_is_something_to_show(tmp_path, run):
     page = Page(write_report([run.path], tmp_path / "without").read_text("utf-8"))
     assert "inside" not in page.ids

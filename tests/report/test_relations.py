@@ -66,6 +66,7 @@ def test_tables_of_other_sites_are_left_out_of_the_curves(run):
     assert "delta" not in texts(relation.figure)
 
 
+@pytest.mark.slow
 def test_the_page_has_the_section_only_where_there_is_something_to_show(tmp_path, run):
     page = write_report([run.path], tmp_path / "with").read_text("utf-8")
     assert 'id="relations"' in page

@@ -36,7 +36,7 @@ def test_a_result_has_sites_means_and_conditions_and_is_read_back_as_it_was(made
     heads = ("Method", "alpha", "beta", "mean", "disc", "cup", "HD95 (px)")
     assert sheet.heads == (*heads, "seeds", "weighting", "settings")
     told = {row[0].text: row[7].text for row in sheet.rows}
-    assert told == {"FedAvg": "0, 1", "Ditto": "1 of 2"}, "Local has not finished"
+    assert told == {"FedAvg": "0, 1", "Ditto": "1 (1 of 2)"}, "Local has not finished"
     assert float(sheet.rows[0][3].text) == pytest.approx(
         sum(float(sheet.rows[0][place].text) for place in (1, 2)) / 2, abs=0.011
     )

@@ -138,6 +138,7 @@ def test_test_cases_that_were_watched_have_a_panel_for_each_site(tmp_path):
     assert lines == [pytest.approx([100 / 9, 200 / 9])]
 
 
+@pytest.mark.slow
 def test_every_figure_has_a_name_of_its_own_a_title_and_a_caption(swept):
     for run in swept.runs:
         for site in swept.sites:

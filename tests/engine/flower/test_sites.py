@@ -15,6 +15,8 @@ from tests.engine.flower.in_process import InProcessLink
 from tests.federations import equal
 
 FEDERATED = [name for name, method in METHODS.items() if not method.pools]
+KINDS = ("fedavg", "fedbn", "ditto", "scaffold", "metafed", "feddg", "fedlppa", "fedsm", "pflfe")
+"""One method of each kind: what travels, in which order, and what is made of it."""
 pytestmark = pytest.mark.usefixtures("narrow_pyramids")
 TRAIN = (1, 4, 3)  # cases of each site
 PYRAMID = ("network.name=resnet_fpn", "task.resolution=64")
@@ -31,7 +33,10 @@ def link(hospitals):
     return InProcessLink.of(hospitals.services('extras = ["*", "spectrum"]\n'))
 
 
-@pytest.mark.parametrize("method", FEDERATED)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(m, marks=[] if m in KINDS else [pytest.mark.slow]) for m in FEDERATED],
+)
 def test_weights_are_bit_equal_to_the_local_engine(hospitals, link, method):
     then = '{name = "finetune", iterations = 1}' if method == "fedavg" else ""
     check_equal(hospitals, link, hospitals.study(method, "evaluation.scores=both", then=then))
