@@ -1,9 +1,11 @@
 """Models as their sites trained them, before the last average, scored beside those in use."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 
+from polyclinic.report.conditions import conditions_of
 from polyclinic.report.page import write_report
 from polyclinic.report.reading import read_runs
 from polyclinic.report.score_tables import comparison_table
@@ -98,6 +100,8 @@ def test_the_hash_of_settings_tells_settings_apart_and_not_names_or_machines(fed
     rows = [comparison_table(read_runs([each.folder.path]), "dice").rows for each in runs]
     first, renamed, other = (row.conditions.settings for (row,) in rows)
     assert first == renamed != other
+    (method,) = read_runs([runs[0].folder.path]).methods
+    assert conditions_of(replace(method, runs=method.runs * 2)).settings == first
 
 
 def test_every_table_of_the_report_states_its_conditions(compared, tmp_path):

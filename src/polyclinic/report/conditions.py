@@ -48,7 +48,7 @@ def conditions_of(method: MethodRuns) -> Conditions:
         model=method.model,
         weighting=first.about.weighting or "none",
         seeds=tuple(run.about.seed for run in method.runs),
-        settings=_hash([_settings(run.settings) for run in method.runs]),
+        settings=_hash(sorted({_text(_settings(run.settings)) for run in method.runs})),
     )
 
 
@@ -97,4 +97,8 @@ def _without_folders(value: Any) -> Any:
 
 
 def _hash(value: Any) -> str:
-    return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    return sha256(_text(value).encode()).hexdigest()[:8]
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
