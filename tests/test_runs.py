@@ -524,3 +524,22 @@ def test_all_paths_without_a_run_are_named_at_once(tmp_path):
         find_runs([tmp_path, tmp_path / "missing"])
     with pytest.raises(RunError, match="no run was given"):
         find_runs([])
+
+
+def test_what_a_killed_process_added_is_no_change(folder, caplog):
+    folder.append(lines=[lined(1)])
+    with (folder.path / "rounds.jsonl").open("a") as file:
+        file.write(lined(2).model_dump_json() + "\n{")
+    assert [line.round for line in folder.rounds()] == [1, 2]
+    folder.append(lines=[lined(3)])
+    assert [line.round for line in folder.rounds()] == [1, 2, 3]
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("sums", ["", "{", "[]", '{"about.json": 3}', '{"about.json": ["x", 1]}'])
+def test_sums_that_cannot_be_read_say_nothing(folder, caplog, sums):
+    (folder.path / "sums.json").write_text(sums)
+    assert folder.about() == about()
+    assert caplog.text == ""
+    folder.finish(Finished(chosen_round=1, seconds=1.0))
+    assert "finished.json" in (folder.path / "sums.json").read_text()

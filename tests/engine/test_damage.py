@@ -9,6 +9,7 @@ from polyclinic.engine.loop import Notice, RoundDone
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.study import refuse_mistaken_runs
 from polyclinic.engine.tensors import DamagedFile, load_tensors
+from polyclinic.report.reading import read_runs
 from polyclinic.runs import RunError, RunFolder
 from tests.federations import Done, Federation, equal, perform
 from tests.within import within
@@ -81,7 +82,14 @@ def files_of(run: Run):
     return [file for file in sorted(run.folder.path.rglob("*")) if file.is_file()]
 
 
-def damaged_everywhere(small, stopped, whole, folder, times):
+def told(folder: RunFolder):
+    """All that a run's text files say, but for the time that things took."""
+    begun = folder.about().model_copy(update={"started": ""})
+    rounds = [line.model_copy(update={"seconds": 0.0}) for line in folder.rounds()]
+    return repr((begun, rounds, folder.scores(model=None), folder.tables()))
+
+
+def damaged_everywhere(small, stopped, whole, folder, times, caplog):
     """Damage every file many times; gives how often the run went on, and how often it did not."""
     rng, went_on, refused = random.Random(0), 0, []
     for place, file in enumerate(files_of(stopped)):
@@ -90,6 +98,7 @@ def damaged_everywhere(small, stopped, whole, folder, times):
         for number in range(times):
             run = copy(stopped, folder / f"{place}-{number}")
             damage(run.folder.path / file.relative_to(stopped.folder.path), rng)
+            caplog.clear()
             try:
                 with within(f"damage {number} to {file.name}"):
                     done = resumed(small, run)
@@ -97,23 +106,51 @@ def damaged_everywhere(small, stopped, whole, folder, times):
                 refused.append((str(run.folder.path), str(error)))
             else:
                 assert same(done, whole), f"other weights after damage to {file}"
+                silent = str(run.folder.path) not in caplog.text + notices(done)
+                assert not silent or told(run.folder) == told(whole.folder), f"silent: {file}"
                 went_on += 1
             shutil.rmtree(run.folder.path)
     assert [said for path, said in refused if path not in said] == []
     return went_on, len(refused)
 
 
-def test_damage_to_any_file_is_told_or_changes_nothing(small, stopped, whole, tmp_path):
-    went_on, refused = damaged_everywhere(small, stopped, whole, tmp_path, times=2)
+def test_damage_to_any_file_is_told_or_changes_nothing(small, stopped, whole, tmp_path, caplog):
+    went_on, refused = damaged_everywhere(small, stopped, whole, tmp_path, 2, caplog)
     assert went_on
     assert refused
 
 
 @pytest.mark.slow
-def test_damage_at_a_thousand_places_is_told_or_changes_nothing(small, stopped, whole, tmp_path):
+def test_damage_at_a_thousand_places_is_told_or_changes_nothing(
+    small, stopped, whole, tmp_path, caplog
+):
     times = 1000 // len(files_of(stopped)) + 1
-    went_on, refused = damaged_everywhere(small, stopped, whole, tmp_path, times)
+    went_on, refused = damaged_everywhere(small, stopped, whole, tmp_path, times, caplog)
     assert went_on + refused >= 1000
+
+
+TEXTS = ("study.toml", "about.json", "rounds.jsonl", "tables.jsonl", "scores.csv", "finished.json")
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_changed_digit_of_a_finished_run_is_told(whole, tmp_path, caplog, name):
+    run = copy(whole.run, tmp_path / "copy")
+    file = run.folder.path / name
+    text = file.read_text()
+    place = max(place for place, letter in enumerate(text) if letter.isdigit())
+    read_runs([run.folder.path])
+    assert caplog.text == ""
+    file.write_text(text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :])
+    read_runs([run.folder.path])
+    assert f"{file} is not as it was written" in caplog.text
+
+
+def test_a_removed_line_of_a_finished_run_is_told(whole, tmp_path, caplog):
+    run = copy(whole.run, tmp_path / "copy")
+    file = run.folder.path / "scores.csv"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    assert len(run.folder.scores()) == len(whole.folder.scores()) - 1
+    assert f"{file} is not as it was written" in caplog.text
 
 
 def test_a_stopped_run_needs_its_best_round_and_two_generations(copied):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from polyclinic.config import changes, to_toml
 from polyclinic.engine.run import Run
-from polyclinic.runs import RunError, RunFolder, write_atomic
+from polyclinic.runs import RunError, RunFolder
 
 _TITLE = "method[0].title "
 
@@ -48,6 +48,6 @@ def _move(earlier: RunFolder, run: Run) -> None:
         about = {"method": run.choice.title, "swept": dict(run.choice.swept)}
         # The files first: cut short here, the run is still where it was and alike.
         earlier.write_about(earlier.about().model_copy(update=about))
-        write_atomic(earlier.path / "study.toml", to_toml(run.study))
+        earlier.write_settings(to_toml(run.study))
         run.folder.path.parent.mkdir(parents=True, exist_ok=True)
         earlier.path.rename(run.folder.path)

@@ -15,7 +15,6 @@ from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.run import Run
 from polyclinic.runs import RunFolder, clear_errors
 
-_RECORDS = ("rounds.jsonl", "tables.jsonl", "scores.csv")
 _LATER = {"choose", "pictures", "cross_site"}  # of evaluation: what rounds do not depend on
 
 
@@ -118,9 +117,7 @@ def _fill(new: RunFolder, run: Run, other: Run) -> None:
         "shared_with": other.name,
     }
     new.create(to_toml(run.study), other.folder.about().model_copy(update=own))
-    for name in _RECORDS:
-        if (other.folder.path / name).exists():
-            shutil.copyfile(other.folder.path / name, new.path / name)
+    new.append(other.folder.rounds(), other.folder.scores(model=None), other.folder.tables())
     new.forget_after(last)
     source = _checkpoint(other).folder
     for file in source.rglob("round-*.safetensors"):

@@ -7,7 +7,9 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.runs.files import RunError, complete_lines, write_atomic
+from polyclinic.runs.files import RunError, complete_lines
+from polyclinic.runs.reading import warn_if_changed
+from polyclinic.runs.sums import write_noted
 
 Moment = Literal["before", "after"]
 _FIRST = ("moment", "class")
@@ -29,11 +31,12 @@ def write_embeddings(path: Path, tables: Iterable[Embedded]) -> None:
     for table in found:
         for number, row in zip(table.classes, table.values, strict=True):
             lines.append(",".join([table.moment, str(number), *(f"{value:.5g}" for value in row)]))
-    write_atomic(path, "\n".join(lines) + "\n")
+    write_noted(path, "\n".join(lines) + "\n")
 
 
 def read_embeddings(path: Path) -> list[Embedded]:
     """The embeddings of a site, before and after training; none where there is no file."""
+    warn_if_changed(path)
     lines = [line.split(",") for line in complete_lines(path)]
     if not lines:
         return []

@@ -1,18 +1,18 @@
 """One run's folder: the writers that the engine uses and the readers of everybody else."""
 
-import logging
 import shutil
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from polyclinic.runs.files import RunError, append_lines, clear_errors, complete_lines, write_atomic
+from polyclinic.runs.files import RunError, append_lines, clear_errors
 from polyclinic.runs.lock import locked
+from polyclinic.runs.reading import parsed, records, whole_lines, whole_text
 from polyclinic.runs.records import (
     About,
     AttentionPicture,
@@ -26,16 +26,12 @@ from polyclinic.runs.records import (
     Split,
 )
 from polyclinic.runs.scores import HEADER, HEADERS, read_score, to_lines
+from polyclinic.runs.sums import note, write_noted
 
 RANKS: Final[tuple[Rank, ...]] = ("best", "median", "worst", "unscored")
 SIZES: Final[tuple[Rank, ...]] = ("small", "middle", "large")  # of what is true: for every method
 # Seen on red fundus, pink mucosa and grey slices alike, and told apart by colour-blind readers.
 CONTOUR_COLOURS: Final = {"true": "#00eb46", "predicted": "#ff00d2"}
-
-_Record = TypeVar("_Record", bound=BaseModel)
-_Line = TypeVar("_Line")
-
-log = logging.getLogger("polyclinic.runs")
 
 
 @dataclass(frozen=True)
@@ -62,12 +58,16 @@ class RunFolder:
         """Begin a run with its resolved settings (TOML); a folder that holds a run is refused."""
         if self.exists:
             raise RunError(f"{self.path} already holds a run; resume it or start it afresh")
-        write_atomic(self.path / "study.toml", settings)
+        self.write_settings(settings)
         self.write_about(about)
 
     def write_about(self, about: About) -> None:
         """Write what was run, where and with which versions."""
-        write_atomic(self.path / "about.json", about.model_dump_json(indent=2) + "\n")
+        self.write_atomic("about.json", about.model_dump_json(indent=2) + "\n")
+
+    def write_settings(self, settings: str) -> None:
+        """Write the resolved settings (TOML)."""
+        self.write_atomic("study.toml", settings)
 
     def clear(self) -> None:
         """Remove everything but the lock."""
@@ -79,8 +79,8 @@ class RunFolder:
                     entry.unlink()
 
     def write_atomic(self, name: str, content: str | bytes) -> Path:
-        """Write a file of this folder as a whole, and give its path."""
-        write_atomic(self.path / name, content)
+        """Write a file of this folder as a whole, note what it holds, and give its path."""
+        write_noted(self.path / name, content)
         return self.path / name
 
     def append(
@@ -93,11 +93,17 @@ class RunFolder:
 
         A file begins with the first that it has to hold.
         """
-        for name, text in (("rounds", _json_lines(lines)), ("tables", _json_lines(tables))):
-            if text:
-                append_lines(self.path / f"{name}.jsonl", text)
-        if rows := to_lines(scores):
-            append_lines(self.path / "scores.csv", rows, header=HEADER + "\n")
+        texts = {
+            "rounds.jsonl": _json_lines(lines),
+            "tables.jsonl": _json_lines(tables),
+            "scores.csv": to_lines(scores),
+        }
+        longer = [name for name, text in texts.items() if text]
+        for name in longer:
+            header = HEADER + "\n" if name == "scores.csv" else ""
+            append_lines(self.path / name, texts[name], header=header)
+        if longer:
+            note(self.path, *longer)
 
     def forget_after(self, round: int) -> None:  # noqa: A002
         """Drop what was written after a checkpoint: later rounds, and all that is final.
@@ -108,19 +114,20 @@ class RunFolder:
         tables = [each for each in self.tables() if each.round <= round and not each.final]
         for name, kept in (("rounds", rounds), ("tables", tables)):
             if (self.path / f"{name}.jsonl").exists():
-                write_atomic(self.path / f"{name}.jsonl", _json_lines(kept))
+                self.write_atomic(f"{name}.jsonl", _json_lines(kept))
         rows = self.scores(model=None)
         self.rewrite_scores(row for row in rows if row.round <= round and row.split != "test")
         with clear_errors(self.path / "finished.json"):
             (self.path / "finished.json").unlink(missing_ok=True)
+        note(self.path, "finished.json")
 
     def rewrite_scores(self, rows: Iterable[Score]) -> None:
         """Have these scores and no others."""
-        write_atomic(self.path / "scores.csv", HEADER + "\n" + to_lines(rows))
+        self.write_atomic("scores.csv", HEADER + "\n" + to_lines(rows))
 
     def finish(self, finished: Finished) -> None:
         """Mark the run as complete: the last thing written."""
-        write_atomic(self.path / "finished.json", finished.model_dump_json(indent=2) + "\n")
+        self.write_atomic("finished.json", finished.model_dump_json(indent=2) + "\n")
 
     def settings(self) -> dict[str, Any]:
         """The resolved settings of the run, as read from its TOML."""
@@ -131,23 +138,23 @@ class RunFolder:
 
     def settings_text(self) -> str:
         """The resolved settings of the run, as they were written."""
-        return _read(self.path / "study.toml")
+        return whole_text(self.path / "study.toml")
 
     def about(self) -> About:
         """What was run, where and with which versions."""
-        return _parse(About, self.path / "about.json")
+        return parsed(About, self.path / "about.json")
 
     def end(self) -> Finished | None:
         """How the run ended, or None while it has not."""
-        return _parse(Finished, self.path / "finished.json") if self.finished else None
+        return parsed(Finished, self.path / "finished.json") if self.finished else None
 
     def rounds(self) -> list[RoundLine]:
         """All lines of all rounds, in the order in which they were written."""
-        return _records(RoundLine, self.path / "rounds.jsonl")
+        return records(RoundLine, self.path / "rounds.jsonl")
 
     def tables(self) -> list[RoundTable]:
         """All tables of all rounds, in the order in which they were written."""
-        return _records(RoundTable, self.path / "tables.jsonl")
+        return records(RoundTable, self.path / "tables.jsonl")
 
     def scores(
         self, split: Split | None = None, model: ScoredModel | None = "shared"
@@ -156,7 +163,7 @@ class RunFolder:
 
         They are of the models in use, of those before the last average ("trained"), or of all.
         """
-        lines = _whole_lines(self.path / "scores.csv", read_score, but=HEADERS)
+        lines = whole_lines(self.path / "scores.csv", read_score, but=HEADERS)
         return [row for row in lines if split in (None, row.split) and model in (None, row.model)]
 
     def weights_path(self, owner: str) -> Path:
@@ -197,50 +204,6 @@ class RunFolder:
 
 def _json_lines(records: Iterable[BaseModel]) -> str:
     return "".join(record.model_dump_json() + "\n" for record in records)
-
-
-def _records(model: type[_Record], path: Path) -> list[_Record]:
-    return list(_whole_lines(path, lambda line, where: _validated(model, line, where)))
-
-
-def _whole_lines(
-    path: Path, read: Callable[[str, str], _Line], but: Sequence[str] = ()
-) -> Iterator[_Line]:
-    """What the lines of a file say; one that is broken is named and left out."""
-    for number, line in enumerate(complete_lines(path), start=1):
-        where = f"line {number} of {path}"
-        try:
-            if "\ufffd" in line:
-                raise RunError(f"{where} is broken: it is not text")
-            if number > 1 or line not in but:
-                yield read(line, where)
-        except RunError as error:
-            log.warning("warning: %s; the line is left out", error)
-
-
-def _parse(model: type[_Record], path: Path) -> _Record:
-    return _validated(model, _read(path), str(path))
-
-
-def _read(path: Path) -> str:
-    if not path.exists():
-        raise RunError(f"{path.parent} is not a complete run folder: it has no {path.name}")
-    with clear_errors(path, "read"):
-        try:
-            return path.read_text("utf-8")
-        except UnicodeDecodeError as error:
-            raise RunError(f"{path} is not text: {error}") from error
-
-
-def _validated(model: type[_Record], text: str, where: str) -> _Record:
-    try:
-        return model.model_validate_json(text)
-    except ValidationError as error:
-        mistakes = "; ".join(
-            f"{'.'.join(map(str, mistake['loc'])) or 'content'}: {mistake['msg']}"
-            for mistake in error.errors()
-        )
-        raise RunError(f"{where} is broken: {mistakes}") from error
 
 
 def _file_name(name: str) -> str:

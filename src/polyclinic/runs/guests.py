@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from polyclinic.runs.files import RunError, clear_errors
 from polyclinic.runs.folder import RunFolder
 from polyclinic.runs.names import slug
+from polyclinic.runs.reading import warn_if_changed
 
 CROSS_SITE: Final = "cross_site"
 ENSEMBLE, SHARED, ROUTED = "ensemble", "shared model", "routed"
@@ -47,6 +48,7 @@ def read_guests(run: RunFolder, *, unseen: bool) -> list[GuestScore]:
     """All scores at every site, or at those that are unseen; none where there is no file."""
     rows = []
     for path in sorted(run.path.glob("unseen-*.csv" if unseen else f"{CROSS_SITE}.csv")):
+        warn_if_changed(path)
         with clear_errors(path, "read"), path.open(newline="", encoding="utf-8") as file:
             for line in csv.DictReader(file):
                 try:

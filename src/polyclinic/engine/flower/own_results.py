@@ -27,7 +27,7 @@ def keep_results(
     """Write the site's model and test scores, the settings, what was run and the run's end."""
     folder = run.folder
     keep_model(folder, site.name, run.choice.title, state, runner.assignment)
-    folder.write_atomic("study.toml", to_toml(run.study))
+    folder.write_settings(to_toml(run.study))
     folder.write_about(about(run, runner, torch.get_num_threads(), site))
     folder.forget_after(number)
     folder.append(scores=[Score(number, "test", site.name, *row) for row in rows])
