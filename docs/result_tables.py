@@ -2,28 +2,33 @@
 
 Of each study it leaves results/<study>.json, and it fills the pages anew from all that lie there:
 what stands between `<!-- result STUDY -->` or `<!-- papers -->` and `<!-- end -->` is written by
-nobody else.
+nobody else. Beside it results/<study>.zip keeps settings and test scores of the finished runs, so
+that seeds can be added another day.
 """
 
 import json
 import re
+import shutil
 import sys
+import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from paper_tables import named, papers
 
 from polyclinic.evaluation.statistics import OVERALL
-from polyclinic.report.conditions import scored_rows
+from polyclinic.report.conditions import conditions_of, scored_rows
 from polyclinic.report.exports import to_markdown
 from polyclinic.report.reading import Comparison, MethodRuns, read_runs
 from polyclinic.report.score_tables import Table, comparison_table
 from polyclinic.report.sheets import Entry, Sheet, mark_sentence, scored, spread_sentence
-from polyclinic.runs import RunError, write_atomic
+from polyclinic.runs import RunError, RunFolder, find_runs, replacing, write_atomic
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
+KEPT = ("study.toml", "about.json", "finished.json", "scores.csv")
 PAGES = (DOCS / "results.md", DOCS / "papers.md")
 MARKED_STUDY = re.compile(r"<!-- result ([\w.-]+) -->")
 MARKED = re.compile(r"(<!-- (?:result ([\w.-]+)|papers) -->\n).*?(<!-- end -->)", re.S)
@@ -36,7 +41,7 @@ def main(paths: list[str]) -> None:
         try:
             if folder.name not in wanted:
                 raise RunError("it stands on no page")
-            text = as_json(result(read_runs([folder])))
+            text = as_json(result(gathered(folder)))
         except RunError as error:
             print(f"{folder.name} is left out: {error}")  # noqa: T201
         else:
@@ -54,6 +59,30 @@ def studies(paths: list[str]) -> list[Path]:
         for file in path.glob(pattern)
     ]
     return sorted(set(found))
+
+
+def gathered(study: Path, results: Path = RESULTS) -> Comparison:
+    """The finished runs of a study, with those kept before that have the same settings.
+
+    All of them are kept from here on.
+    """
+    archive = results / f"{study.name}.zip"
+    with TemporaryDirectory() as scratch:
+        to = Path(scratch) / study.name
+        if archive.exists():
+            zipfile.ZipFile(archive).extractall(to)
+        for path in find_runs([study]):
+            _keep(RunFolder(path), to / path.relative_to(study))
+        comparison = read_runs([to])
+        methods = tuple(map(_alike, comparison.methods))
+        with replacing(archive) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as kept:
+            for run in (run for method in methods for run in method.runs):
+                for name in KEPT:
+                    place = (run.folder.path / name).relative_to(to)
+                    entry = zipfile.ZipInfo(place.as_posix())  # no date: same runs, same bytes
+                    entry.compress_type = zipfile.ZIP_DEFLATED
+                    kept.writestr(entry, (run.folder.path / name).read_bytes())
+        return replace(comparison, methods=methods)
 
 
 def result(comparison: Comparison) -> Sheet:
@@ -123,6 +152,23 @@ def filled(page: str, results: Path = RESULTS) -> str:
         return f"{before}\n{text}\n{after}"
 
     return MARKED.sub(made, page)
+
+
+def _keep(run: RunFolder, to: Path) -> None:
+    """Copy what tables need of a finished run."""
+    if run.finished:
+        to.mkdir(parents=True, exist_ok=True)
+        for name in KEPT[:-1]:
+            shutil.copyfile(run.path / name, to / name)
+        RunFolder(to).rewrite_scores(run.scores("test", None))
+
+
+def _alike(method: MethodRuns) -> MethodRuns:
+    """The runs that have the settings of the one that was begun last."""
+    settings = [conditions_of(replace(method, runs=(run,))).settings for run in method.runs]
+    _, newest = max(zip([run.about.started for run in method.runs], settings, strict=True))
+    pairs = zip(method.runs, settings, strict=True)
+    return replace(method, runs=tuple(run for run, own in pairs if own == newest))
 
 
 def _as_named(comparison: Comparison) -> list[str]:

@@ -43,6 +43,26 @@ def test_a_result_has_sites_means_and_conditions_and_is_read_back_as_it_was(made
     assert to_markdown(made.from_json(made.as_json(sheet))) == to_markdown(sheet)
 
 
+def test_seeds_of_another_day_are_added_unless_settings_changed(made, tmp_path):
+    results = tmp_path / "results"
+    results.mkdir()
+    for seed in (0, 1):
+        write_run(tmp_path / f"{seed}", "FedAvg", seed=seed, sites=SITES[:2], metrics=("dice",))
+        sheet = made.result(made.gathered(tmp_path / f"{seed}" / "demo", results))
+    both = tmp_path / "both"
+    for seed in (0, 1):
+        write_run(both, "FedAvg", seed=seed, sites=SITES[:2], metrics=("dice",))
+    assert made.as_json(sheet) == made.as_json(made.result(read_runs([both / "demo"])))
+    archive = (results / "demo.zip").read_bytes()
+    made.gathered(both / "demo", results)
+    assert (results / "demo.zip").read_bytes() == archive
+    later = tmp_path / "later"
+    started = "2026-03-05T10:00:00+00:00"
+    write_run(later, "FedAvg", seed=2, sites=SITES[:2], metrics=("dice",), batch=9, started=started)
+    told = made.result(made.gathered(later / "demo", results)).rows[0]
+    assert told[-3].text == "2"
+
+
 def test_studies_are_found_in_a_folder_of_runs_or_named_themselves(made, tmp_path):
     for study in ("one", "two"):
         write_run(tmp_path, "FedAvg", study=study, sites=SITES[:1], stop=1)
