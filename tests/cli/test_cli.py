@@ -63,7 +63,10 @@ def site(tmp_path) -> Path:
 def test_a_study_runs_from_file_to_report(polyclinic, study, tmp_path):
     few = '[evaluation]\nmetrics = ["dice"]\npictures = false\n'
     study.write_text(STUDY + few + TWO_SITES)
-    code, out, _ = polyclinic("run", study, "--runs", tmp_path / "runs")
+    code, _, _ = polyclinic("run", study, "--runs", tmp_path / "runs", "--only", "Ditto")
+    assert code == 0
+    assert [path.parent.name for path in tmp_path.glob("runs/first/*/seed-0")] == ["ditto"]
+    code, out, _ = polyclinic("run", study, "--runs", tmp_path / "runs", "--resume")
     assert code == 0
     assert "round 1/1" in out
     assert "FedAvg" in out
@@ -79,6 +82,13 @@ def test_a_study_runs_from_file_to_report(polyclinic, study, tmp_path):
     code, out, _ = polyclinic("report", tmp_path / "runs" / "first", "--to", tmp_path / "page.html")
     assert code == 0
     assert (tmp_path / "page.html").exists()
+
+
+def test_a_wrong_title_of_a_method_to_run_is_told_with_the_nearest(polyclinic, study, tmp_path):
+    code, _, err = polyclinic("run", study, "--only", "Dito", "--runs", tmp_path / "runs")
+    assert code == 2
+    assert "did you mean Ditto?" in err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_version_is_told(polyclinic):

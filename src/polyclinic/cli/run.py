@@ -29,6 +29,10 @@ Runs = Annotated[
 def run(
     study: StudyFile,
     overrides: Overrides = [],  # noqa: B006 (typer wants the plain value)
+    only: Annotated[
+        list[str],
+        typer.Option("--only", help="Run the method of this title alone; repeatable."),
+    ] = [],  # noqa: B006 (typer wants the plain value)
     resume: Annotated[bool, typer.Option(help="Continue where the runs stand.")] = False,
     fresh: Annotated[bool, typer.Option(help="Remove earlier runs of this study.")] = False,
     plan: Annotated[
@@ -40,10 +44,10 @@ def run(
     runs: Runs = Path("runs"),
 ) -> None:
     """Run every method of a study with every seed and fold, then write the report."""
-    from polyclinic.config import load_study
+    from polyclinic.config import load_study, only_methods
 
     at_once = [f"engine.jobs={jobs}"] if jobs else []
-    settings = load_study(study, [*overrides, *at_once], tables())
+    settings = only_methods(load_study(study, [*overrides, *at_once], tables()), only, study)
     if plan:
         _show_plan(settings, runs, fresh=fresh)
     else:

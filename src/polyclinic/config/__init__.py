@@ -7,6 +7,7 @@ from polyclinic.config.data_settings import DataSettings, SiteSettings
 from polyclinic.config.engine_settings import EngineSettings
 from polyclinic.config.loading import load_study, read_study
 from polyclinic.config.mistakes import ConfigError, Mistake
+from polyclinic.config.picking import only_methods
 from polyclinic.config.printing import to_toml
 from polyclinic.config.study import (
     AugmentationSettings,
@@ -44,6 +45,7 @@ __all__ = [
     "describe",
     "file_of",
     "load_study",
+    "only_methods",
     "package_name",
     "read_study",
     "read_task",
