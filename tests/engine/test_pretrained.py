@@ -11,8 +11,10 @@ from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
 from polyclinic.data.errors import DataError
 from polyclinic.engine.local import assign, load_data
+from polyclinic.engine.pretraining import learned
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
+from polyclinic.engine.study import refuse_unsuitable
 from polyclinic.networks.pretrained import PretrainedError
 from polyclinic.networks.unet import UNet
 from tests.federations import run_locally
@@ -94,13 +96,17 @@ def test_a_file_that_does_not_fit_stops_the_study_before_it_begins(study, tmp_pa
     assert not runs_of(settings, tmp_path / "runs")[0].folder.exists
 
 
-def drawn(study, tmp_path, *overrides):
+def assigned(study, tmp_path, *overrides):
     text = study.read_text().replace('pretrained = "start.safetensors"', "")
     study.write_text(text)
     overrides = ("training.pretrain=synthetic", "training.pretrain_steps=2", *overrides)
     settings = load_study(study, overrides, BUILT_IN)
     (run,) = runs_of(settings, tmp_path)
-    return SiteRunner(assign(run, load_data(settings, None, splits_folder=None)), DEVICE)
+    return assign(run, load_data(settings, None, splits_folder=None))
+
+
+def drawn(study, tmp_path, *overrides):
+    return SiteRunner(assigned(study, tmp_path, *overrides), DEVICE)
 
 
 def test_a_network_first_learns_from_drawn_images(study, tmp_path):
@@ -109,6 +115,15 @@ def test_a_network_first_learns_from_drawn_images(study, tmp_path):
     assert fedavg.pretrained == "2 steps on synthetic octa images"
     assert equal(fedavg.initial, fedper.initial), "every method starts alike"
     assert not equal(fedavg.initial, later.initial), "and from what was learned"
+
+
+def test_whether_methods_suit_is_found_out_before_anything_is_learned(study, tmp_path):
+    fitting = assigned(study, tmp_path, "seeds=[4]")
+    before = learned.cache_info().misses
+    refuse_unsuitable({"FedAvg": fitting})
+    assert learned.cache_info().misses == before
+    SiteRunner(fitting, DEVICE)
+    assert learned.cache_info().misses == before + 1
 
 
 def test_a_task_without_drawn_images_cannot_start_from_them(study, tmp_path):

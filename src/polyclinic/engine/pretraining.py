@@ -39,12 +39,12 @@ class Start:
 
 def pretrain(start: Start) -> str:
     """Train the network in place on the pooled synthetic sites of its task; tells how."""
-    start.net.load_state_dict(_learned(start))
+    start.net.load_state_dict(learned(start))
     return f"{start.training.pretrain_steps} steps on synthetic {start.task.name} images"
 
 
 @lru_cache(maxsize=2)
-def _learned(start: Start) -> dict[str, Tensor]:
+def learned(start: Start) -> dict[str, Tensor]:
     """The weights in the end; every method of a study starts from the same ones."""
     data = pool(load_federation(start.task, DataSettings(seed=DRAWN)))
     info = SiteInfo("synthetic", 0, data.kind, len(data.train))

@@ -4,6 +4,7 @@ import platform
 import tomllib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -206,8 +207,9 @@ def refuse_unsuitable(assignments: Mapping[str, Assignment]) -> None:
     """Raise an error that names every method which cannot work with the network, and why."""
     mistakes = []
     for title, assignment in assignments.items():
+        untaught = assignment.training.model_copy(update={"pretrain": "none"})
         try:
-            SiteRunner(assignment, torch.device("cpu"))
+            SiteRunner(replace(assignment, training=untaught), torch.device("cpu"))
         except (EmptySelection, PartError) as error:
             mistakes.append(f"{title}: {error}")
     if mistakes:
