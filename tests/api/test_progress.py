@@ -88,19 +88,29 @@ def left_after_a_round(tmp_path, monkeypatch, *, fresh=False):
     out = io.StringIO()
     monkeypatch.setattr(progress, "CONSOLE", plain_console(file=out, width=160))
     with progress.watching(study, tmp_path, fresh=fresh) as watch:
-        clock.now = 10.0
-        watch(finished if fresh else begun, RoundDone(1 if fresh else 2, None))
+        clock.now = 70.0  # a minute of which went by before the round
+        run, number = (finished, 1) if fresh else (begun, 2)
+        watch(run, RoundLine(round=number, stage="fit", site="north", seconds=10.0))
+        watch(run, RoundDone(number, None))
     return out.getvalue().rpartition("  ")[2].strip()
 
 
 def test_time_left_counts_only_rounds_that_are_still_to_be_done(tmp_path, monkeypatch):
-    assert (
-        left_after_a_round(tmp_path, monkeypatch) == "1:20 left"
-    )  # 3 of the second, 5 of the last
+    # 3 of the second, 5 of the last
+    assert left_after_a_round(tmp_path, monkeypatch) == "1:20 left"
 
 
 def test_time_left_counts_all_rounds_where_earlier_runs_are_removed(tmp_path, monkeypatch):
     assert left_after_a_round(tmp_path, monkeypatch, fresh=True) == "2:20 left"
+
+
+def test_whoever_waits_for_drawn_images_is_told(tmp_path, monkeypatch):
+    file = tmp_path / "study.toml"
+    file.write_text(STUDY.format(engine="local") + '[training]\npretrain = "synthetic"\n')
+    out = io.StringIO()
+    monkeypatch.setattr(progress, "CONSOLE", plain_console(file=out, width=160))
+    with progress.watching(load_study(file, [], BUILT_IN), tmp_path):
+        assert "first learns from drawn images, for 600 steps" in out.getvalue()
 
 
 def test_a_notebook_shows_a_line_for_each_run_in_place(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ def watching(study: Study, root: Path, *, fresh: bool = False) -> Iterator[Watch
     pace = _Pace(study, root, fresh=fresh)
     if told := uniform_row_told(study.method, study.federation):
         CONSOLE.print(told, soft_wrap=True)
+    if study.training.pretrain == "synthetic":
+        steps = study.training.pretrain_steps
+        CONSOLE.print(f"every run's network first learns from drawn images, for {steps} steps")
     show = _notebook()  # asked first: kernels of notebooks say that they are terminals
     if show or not CONSOLE.is_terminal:
         yield _Cell(pace, show) if show else _Lines(pace, CONSOLE.print)
@@ -57,7 +61,7 @@ class _Pace:
             - max(sharing.rounds(run, fresh=fresh), 0 if fresh else _done(run, rounds_of(run)))
             for run in runs
         }
-        self.started = time.monotonic()
+        self.started = math.inf
         self.rounds_done = 0
         self.seen: set[Path] = set()
         self.validation: dict[Path, str] = {}
@@ -70,13 +74,14 @@ class _Pace:
         about = run.folder.about()
         if about.shared_rounds:
             yield f"goes on from {about.shared_with}, round {about.shared_rounds}"
-        elif run.study.network.pretrained is not None:
+        elif about.pretrained:
             yield f"starts from {about.pretrained}"
 
     def take(self, run: Run, event: Event) -> None:
         path = run.folder.path
         self.seen.add(path)
         if isinstance(event, RoundLine):
+            self.started = min(self.started, time.monotonic() - event.seconds)
             self.lines.setdefault(path, []).append(event)
         elif isinstance(event, RoundDone) and event.round > 0:
             self.rounds_done += 1
@@ -102,7 +107,7 @@ class _Pace:
         self.lines.pop(run.folder.path, None)
 
     def _all_runs(self) -> str:
-        if not self.rounds_done:
+        if not self.rounds_done or self.started == math.inf:
             return ""
         done = sum(not left for left in self.left.values())
         runs = f"  {done} of {len(self.left)} runs done" if len(self.left) > 1 else ""
