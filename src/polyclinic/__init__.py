@@ -3,8 +3,6 @@
 `import polyclinic as pc` is quick: each name below is imported when it is first used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

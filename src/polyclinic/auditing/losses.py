@@ -1,7 +1,5 @@
 """What an attacker who has a case and its mask can see of it: losses of models, difficulty."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import partial
 

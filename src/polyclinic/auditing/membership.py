@@ -5,8 +5,6 @@ the case: Watson et al., ICLR 2022 (arXiv 2111.08440). Judged at low rates of fa
 Carlini et al., S&P 2022 (arXiv 2112.03570).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

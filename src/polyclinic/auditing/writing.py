@@ -1,7 +1,5 @@
 """An audit as files beside its run: all of it as JSON, the table as CSV, and a figure."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -98,7 +96,7 @@ def _figure(findings: Sequence[Finding]) -> bytes:
         return to_data_uri(figure).file("svg")
 
 
-def _draw(panel: Axes, row: float, estimate: Estimate, number: int) -> None:
+def _draw(panel: "Axes", row: float, estimate: Estimate, number: int) -> None:
     colour = style(number).colour
     if estimate.low is not None and estimate.high is not None:
         panel.hlines([row], estimate.low, estimate.high, colors=colour, lw=1.8)

@@ -1,7 +1,5 @@
 """The command line: run, report, list, config, weaken, unseen, data, server, site and others."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -197,7 +195,7 @@ def split(
         typer.echo(str(file))
 
 
-def _task(name: str) -> Task:
+def _task(name: str) -> "Task":
     from polyclinic.data.tasks import task_called
 
     return task_called(name, tables().task)

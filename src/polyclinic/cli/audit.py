@@ -1,7 +1,5 @@
 """polyclinic audit: whether final models give away which cases they were trained on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,7 +42,7 @@ def audit(
         typer.echo(f"audit: {folder.path}/audit.json, audit.csv, audit.svg")
 
 
-def _table(audit: Audit) -> Table:
+def _table(audit: "Audit") -> "Table":
     from rich.table import Table
 
     from polyclinic.evaluation.membership import RATES
@@ -66,7 +64,7 @@ def _table(audit: Audit) -> Table:
     return table
 
 
-def _told(estimate: Estimate) -> str:
+def _told(estimate: "Estimate") -> str:
     if estimate.low is None:
         return f"{estimate.value:.2f}"
     return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"

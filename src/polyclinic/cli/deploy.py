@@ -1,7 +1,5 @@
 """Commands that prepare a federation of real hospitals: polyclinic deploy init and others."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`polyclinic data import` and `polyclinic data export`: sites from and to other layouts."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -87,7 +85,7 @@ def _import(
     source: Path,
     destination: Path,
     task: str | None,
-    choices: Choices,
+    choices: "Choices",
     sheet: Path,
     leave_out: bool,
     yes: bool,
@@ -117,11 +115,11 @@ def _import(
         typer.echo("nothing was written")
 
 
-def _sites(understood: Understood) -> str:
+def _sites(understood: "Understood") -> str:
     return ", ".join(site.name for site in understood.sites)
 
 
-def _task(names: list[str | None]) -> Task:
+def _task(names: list[str | None]) -> "Task":
     """The one task that is named; a person is to say it where there is none, or several."""
     from polyclinic.data.tasks import task_called
     from polyclinic.data.understanding import Unclear

@@ -1,7 +1,5 @@
 """Commands of a federation of real hospitals: polyclinic server | site | approve | ledger."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Callable
@@ -164,7 +162,7 @@ def verify(
         typer.echo(line)
 
 
-def _ledger(path: Path) -> Ledger:
+def _ledger(path: Path) -> "Ledger":
     """The ledger of a site, by its file, its state folder or its node.toml."""
     from polyclinic.config.node_file import load_node_file
     from polyclinic.engine.flower.ledger import Ledger

@@ -1,7 +1,5 @@
 """What `polyclinic list` says of methods, networks and others, of one method, or of a file."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from pathlib import Path

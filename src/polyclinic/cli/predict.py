@@ -1,7 +1,5 @@
 """polyclinic predict: a model package on files and folders of images; needs no torch."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated, Literal

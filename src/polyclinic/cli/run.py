@@ -1,7 +1,5 @@
 """The command that runs a study."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path
@@ -54,7 +52,7 @@ def run(
         _run(settings, runs, resume=resume, fresh=fresh)
 
 
-def _show_plan(study: Study, root: Path, *, fresh: bool) -> None:
+def _show_plan(study: "Study", root: Path, *, fresh: bool) -> None:
     from polyclinic.api.progress import shown_plan
     from polyclinic.engine.planning import plan_of
     from polyclinic.runs import SPLITS
@@ -63,7 +61,7 @@ def _show_plan(study: Study, root: Path, *, fresh: bool) -> None:
         typer.echo(line)
 
 
-def _run(study: Study, root: Path, *, resume: bool, fresh: bool) -> None:
+def _run(study: "Study", root: Path, *, resume: bool, fresh: bool) -> None:
     from polyclinic.api.running import do_runs
     from polyclinic.cli.terminal_tables import show_summary
     from polyclinic.engine.grid import FailedRuns

@@ -1,7 +1,5 @@
 """polyclinic serve: a model package behind a page, HTTP and DICOM; needs no torch."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """What the terminal shows of results and of folders."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +22,7 @@ def show_summary(paths: Sequence[Path]) -> None:
     CONSOLE.print(summary_table(paths))
 
 
-def show_check(summary: Summary) -> None:
+def show_check(summary: "Summary") -> None:
     """What a folder of sites holds, and its errors and warnings."""
     table = Table(title=f"{summary.task.name}, sites: {len(summary.sites)}")
     for heading in ("site", "cases", "patients", "train/val/test", "size", "classes", "labels"):
@@ -44,7 +42,7 @@ def show_check(summary: Summary) -> None:
     CONSOLE.print(f"errors: {len(summary.mistakes)}, warnings: {len(summary.warnings)}")
 
 
-def show_evaluation(evaluation: Evaluation) -> None:
+def show_evaluation(evaluation: "Evaluation") -> None:
     """Means of models at sites, with intervals."""
     from polyclinic.predict.pages import score
 
@@ -59,7 +57,7 @@ def show_evaluation(evaluation: Evaluation) -> None:
     CONSOLE.print(table)
 
 
-def show_understood(understood: Understood) -> None:
+def show_understood(understood: "Understood") -> None:
     """What a source was understood as, and the files that are left out."""
     table = Table(title=f"{understood.source}: {understood.layout}")
     for heading in ("site", "cases", "of", "patients", "masks", "labels", "slices", "pixels (mm)"):
@@ -74,7 +72,7 @@ def show_understood(understood: Understood) -> None:
             CONSOLE.print(f"warning: {understood.told(line)}", style="yellow")
 
 
-def _axis(site: SiteFolder) -> str:
+def _axis(site: "SiteFolder") -> str:
     """Along which axis the site's volumes are cut."""
     from polyclinic.data.formats.instances import is_dicom
     from polyclinic.data.formats.volume import usual_axis
@@ -83,7 +81,7 @@ def _axis(site: SiteFolder) -> str:
     return site.toml.axis or ", ".join(sorted(usual))
 
 
-def _understood(site: SiteFolder) -> tuple[str, ...]:
+def _understood(site: "SiteFolder") -> tuple[str, ...]:
     volumes = {case.volume for case in site.cases if case.volume}
     pictures = sum(case.volume is None for case in site.cases)
     parts = [(len(volumes), "volumes"), (pictures, "pictures")]

@@ -1,7 +1,5 @@
 """The device and the threads that a process of this machine works with."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """The runs of a study on this machine: several at once, and none stopped by another's failure."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

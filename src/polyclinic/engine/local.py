@@ -1,7 +1,5 @@
 """The local engine: all sites on this machine, in this process or in a few workers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -57,7 +55,7 @@ class LocalEngine:
             device_of(run.study.engine.device)
         refuse_unsuitable({run.choice.title: assign(run, self._data(run)) for run in runs})
 
-    def open(self, run: Run) -> AbstractContextManager[LocalSites]:
+    def open(self, run: Run) -> "AbstractContextManager[LocalSites]":
         """The sites of one run."""
         return local_sites(run, self._data(run), jobs=self.jobs)
 
@@ -90,7 +88,7 @@ def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
 
 
 @contextmanager
-def local_sites(run: Run, data: Sequence[SiteData], *, jobs: int = 1) -> Iterator[LocalSites]:
+def local_sites(run: Run, data: Sequence[SiteData], *, jobs: int = 1) -> "Iterator[LocalSites]":
     """The sites of one run of so many at once, in this process or in a few workers."""
     settings = run.study.engine
     threads = threads_of(settings.threads, settings.workers * jobs)

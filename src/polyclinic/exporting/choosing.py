@@ -1,7 +1,5 @@
 """Which models of which runs: of a study's folder, of one run, or of a hospital's own folder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

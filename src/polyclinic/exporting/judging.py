@@ -1,7 +1,5 @@
 """What is usual of a model's predictions, on cases that it did not train on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """A package out of trained models: their graph, their weights, and what there is to say of them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A trained model in use: the network with its weights, and the cases it can be judged by."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a site's model shows of the parts it is made of, without changing anything."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +24,7 @@ MOST = 12  # cases that are looked at
 
 @torch.no_grad()
 def diagnose(
-    method: Method, site: Site, cases: Cases, predicted: NDArray[np.uint8]
+    method: "Method", site: Site, cases: Cases, predicted: NDArray[np.uint8]
 ) -> dict[str, float]:
     """Numbers by the names of `DIAGNOSTICS`, of the model in use on the first of some cases.
 
@@ -58,7 +56,7 @@ def _areas(predicted: NDArray[np.uint8], masks: NDArray[np.uint8]) -> dict[str, 
     return {"area": float(((predicted > 0) & known).sum() / true)} if true else {}
 
 
-def _stand_ins(method: Method, site: Site, batch: Batch) -> dict[str, float]:
+def _stand_ins(method: "Method", site: Site, batch: Batch) -> dict[str, float]:
     """What became of predictions where something stands in for labels."""
     weak, notes = site.training.weak, {}
     if site.info.kind == "mask":

@@ -1,7 +1,5 @@
 """A message between a site and the server."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field

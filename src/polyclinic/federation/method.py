@@ -1,7 +1,5 @@
 """A method: what a network becomes, what is shared, how a site learns, how a server combines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the training loop needs of an optimizer: schedule, clipping, precision, kept state."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Predicting and scoring cases at a site, without changing anything there."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +27,7 @@ AT_ONCE = 12  # images predicted together
 
 
 def class_maps(
-    method: Method, site: Site, cases: Cases, model: Mapping[str, Tensor] | None = None
+    method: "Method", site: Site, cases: Cases, model: Mapping[str, Tensor] | None = None
 ) -> NDArray[np.uint8]:
     """The most probable class of every pixel, N×H×W; with a model, by its weights in use."""
     with method.in_use(site):
@@ -40,7 +38,7 @@ def class_maps(
 
 
 @torch.no_grad()
-def predictions(method: Method, site: Site, cases: Cases) -> Iterator[Tensor]:
+def predictions(method: "Method", site: Site, cases: Cases) -> Iterator[Tensor]:
     """Class probabilities (B×K×H×W) of the cases in order, by the weights that are in use.
 
     What the camera did not see is background.
@@ -50,7 +48,7 @@ def predictions(method: Method, site: Site, cases: Cases) -> Iterator[Tensor]:
         yield background_out_of_view(probabilities(method, site, batch.images), batch.view)
 
 
-def seconds_an_image(site: Site, method: Method, cases: Cases) -> float:
+def seconds_an_image(site: Site, method: "Method", cases: Cases) -> float:
     """How long the site's model takes for one of the cases, many at once, after a first try."""
     few = cases.select(range(min(AT_ONCE, len(cases))))
     class_maps(method, site, few)
@@ -59,7 +57,7 @@ def seconds_an_image(site: Site, method: Method, cases: Cases) -> float:
     return (time.perf_counter() - started) / len(few)
 
 
-def probabilities(method: Method, site: Site, images: Tensor) -> Tensor:
+def probabilities(method: "Method", site: Site, images: Tensor) -> Tensor:
     """Those of the whole images, or of overlapping tiles, each pixel most by where it is inner."""
     places = tile_places(images.shape[-1], site.task.tile, site.task.overlap)
     if len(places) == 1:
@@ -77,7 +75,7 @@ def probabilities(method: Method, site: Site, images: Tensor) -> Tensor:
 
 
 def score(
-    method: Method,
+    method: "Method",
     site: Site,
     cases: Cases,
     metrics: Sequence[str],
@@ -102,7 +100,7 @@ def score(
     return rows, predicted
 
 
-def validation_dice(method: Method, site: Site) -> float:
+def validation_dice(method: "Method", site: Site) -> float:
     """The mean Dice over a site's validation cases and regions."""
     cases = site.data.scorable("val", site.task.regions)
     if not len(cases):

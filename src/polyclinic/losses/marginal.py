@@ -3,8 +3,6 @@
 Marginal losses for partial labels: Shi et al., Medical Image Analysis 2021 (arXiv 2007.03868).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Losses against labels: cross entropy over labelled pixels, soft Dice, and their sum."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

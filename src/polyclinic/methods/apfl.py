@@ -1,7 +1,5 @@
 """APFL: a learned mixture of shared and personal model (Deng et al., 2020, arXiv 2003.13461)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, cast
 

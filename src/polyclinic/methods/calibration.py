@@ -1,7 +1,5 @@
 """IGC: calibration guided by inconsistency, a finishing step from FedDP for any method."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Centralized training: all images in one place, what a federation is measured against."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ and boxes towards too much, points and scribbles towards too little. Where model
 different kinds are sure together, these errors have met.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Ditto: a personal model held near the shared one (Li et al., ICML 2021, arXiv 2012.04221)."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, ClassVar

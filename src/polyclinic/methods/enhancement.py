@@ -1,7 +1,5 @@
 """Local feature enhancement (pFLFE): an encoder learns from two views of each image alone."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from dataclasses import dataclass

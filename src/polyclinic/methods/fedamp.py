@@ -3,8 +3,6 @@
 The attention by cosines is the form that the paper gives for deep networks (HeurFedAMP).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated

@@ -4,8 +4,6 @@ The exchange of low frequencies and the episodic step of ELCFS; its contrast of 
 needs full masks, is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar

@@ -3,8 +3,6 @@
 The second half, calibration guided by inconsistency, can follow any method: calibration.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal

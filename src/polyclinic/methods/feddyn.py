@@ -1,7 +1,5 @@
 """FedDyn: dynamic regularization (Acar et al., ICLR 2021, arXiv 2111.04263)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar

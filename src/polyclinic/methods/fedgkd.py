@@ -1,7 +1,5 @@
 """FedGKD: past shared models teach the sites (Yao et al., 2021, arXiv 2107.00051)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """FedICRA: gated and blended models for weak labels (Lin et al., MLMI 2023, arXiv 2304.05635)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, cast

@@ -3,8 +3,6 @@
 Another method, which calibrates logits (ICML 2022), is called FedLC too; this one is for images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, cast

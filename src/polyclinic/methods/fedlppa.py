@@ -1,7 +1,5 @@
 """FedLPPA: prompts, a second decoder per site (Lin et al., IEEE TMI 2024, arXiv 2402.17502)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, cast

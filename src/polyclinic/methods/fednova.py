@@ -1,7 +1,5 @@
 """FedNova: changes normalized by the work behind them (Wang et al., NeurIPS 2020, 2007.07481)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """FedProx: sites held near the shared model (Li et al., MLSys 2020, arXiv 1812.06127)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

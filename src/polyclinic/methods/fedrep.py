@@ -1,7 +1,5 @@
 """FedRep: a shared body under private heads (Collins et al., ICML 2021, arXiv 2102.07078)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """FedSM: personal models, and a selector among them (Xu et al., CVPR 2022, arXiv 2203.10144)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, cast

@@ -1,7 +1,5 @@
 """Fine-tuning: a finishing step that fits the final model of any method to each site."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """IOP-FL: models inside and outside a federation (Jiang et al., TMI 2023, arXiv 2204.08467)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ Used by every method whose sites do not overwrite a part of the network but blen
 `own + (received − own) · W` with one W in [0, 1] for each weight; W = 1 takes the received weight.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

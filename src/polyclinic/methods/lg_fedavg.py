@@ -1,7 +1,5 @@
 """LG-FedAvg: own representations under a common head (Liang et al., 2020, arXiv 2001.01523)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar

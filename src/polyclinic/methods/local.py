@@ -1,7 +1,5 @@
 """Local training: every site alone, the floor of a federation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

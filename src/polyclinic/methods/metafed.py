@@ -1,7 +1,5 @@
 """MetaFed: knowledge passed round a ring (Chen et al., IEEE TNNLS 2023, arXiv 2206.08516)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar

@@ -1,7 +1,5 @@
 """MOON: contrast with the last own model (Li et al., CVPR 2021, arXiv 2103.16257)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar

@@ -1,7 +1,5 @@
 """Per-FedAvg: a start from which one step is enough (Fallah et al., NeurIPS 2020, 2002.07948)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 

@@ -1,7 +1,5 @@
 """pFedMe: personal models by Moreau envelopes (Dinh et al., NeurIPS 2020, arXiv 2006.08848)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

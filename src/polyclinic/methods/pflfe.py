@@ -1,7 +1,5 @@
 """pFLFE: private decoders over an enhanced encoder (Xie et al., MICCAI 2024, arXiv 2407.00462)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 

@@ -1,7 +1,5 @@
 """A pull towards the weights received: the gradient of half the squared distance to them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from polyclinic.federation.site import Parameters, Site

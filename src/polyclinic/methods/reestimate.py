@@ -3,8 +3,6 @@
 Li et al., "Adaptive batch normalization for practical domain adaptation", 2018, arXiv 1603.04779.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from polyclinic.federation.estimating import reestimating

@@ -1,7 +1,5 @@
 """SCAFFOLD: control variates against drift (Karimireddy et al., ICML 2020, arXiv 1910.06378)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar

@@ -4,8 +4,6 @@ FedAvgM (Hsu et al., 2019, arXiv 1909.06335); FedAdam and FedYogi (Reddi et al.,
 arXiv 2003.00295). Running statistics have no gradient: they stay the mean.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated

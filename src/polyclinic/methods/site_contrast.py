@@ -1,7 +1,5 @@
 """Gates that know whose images they see: a site's code, and the contrast between sites' gates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Virtual classes and personalized affinity aggregation (Liu et al., TMI submission, 2024)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

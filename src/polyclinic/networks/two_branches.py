@@ -1,7 +1,5 @@
 """A second decoder beside a network's own, for pseudo labels that both make together."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any, cast
 

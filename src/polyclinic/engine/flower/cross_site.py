@@ -4,8 +4,6 @@ Models pass through this machine encrypted, stay in memory for as long as it tak
 written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +37,7 @@ Model = Mapping[str, Tensor]
 class CrossSite:
     """The final models of the sites that disclose theirs, scored at these sites."""
 
-    def __init__(self, sites: FlowerSites, server: Server, last: int) -> None:
+    def __init__(self, sites: "FlowerSites", server: Server, last: int) -> None:
         self.sites, self.server, self.last = sites, server, last
 
     def run(self) -> Iterator[RoundLine]:

@@ -1,7 +1,5 @@
 """Final models that go to other sites and are scored there: a site's half, within its policy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

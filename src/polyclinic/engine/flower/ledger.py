@@ -1,7 +1,5 @@
 """The egress ledger: a line for everything that left a site, chained so that no line can change."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -31,7 +29,7 @@ class Ledger:
         self.path = path
         self.to = to
 
-    def add(self, payload: Payload, facts: Mapping[str, Any]) -> bytes:
+    def add(self, payload: "Payload", facts: Mapping[str, Any]) -> bytes:
         """Note a payload that is about to leave; gives its bytes once the line is on disk.
 
         `content` is the hash of all these bytes, `sent` their number, `bytes` that of the tensors.

@@ -1,7 +1,5 @@
 """A ledger in plain words: what left, how often, how much, and to whom."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

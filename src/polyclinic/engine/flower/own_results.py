@@ -1,7 +1,5 @@
 """What a site keeps of a run for itself: a run folder like any other, with its own scores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

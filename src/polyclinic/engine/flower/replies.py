@@ -1,7 +1,5 @@
 """What the server refuses in the replies of sites: it trusts no number, name or shape of theirs."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -78,7 +76,7 @@ class Signature:
     extras: tuple[tuple[str, Shape], ...]
 
     @classmethod
-    def of(cls, message: Message) -> Signature:
+    def of(cls, message: Message) -> "Signature":
         """The signature of a message."""
         extras = sorted((name, _shape(tensor)) for name, tensor in message.extras.items())
         return cls(frozenset(message.weights.layout.shapes), tuple(extras))

@@ -4,8 +4,6 @@ Every reply tells how many lines the site's ledger had and the hash of the last;
 brings the countersignature. So a ledger that was cut or written anew is noticed at the other end.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping

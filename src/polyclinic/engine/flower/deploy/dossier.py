@@ -1,7 +1,5 @@
 """The dossier for a data-protection officer: what the files of a hospital or coordinator say."""
 
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64encode

@@ -1,7 +1,5 @@
 """A hospital's settings and a study's in words: what flows, who sees what, and what it costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import inf, isfinite
 from typing import NamedTuple
