@@ -38,5 +38,3 @@ METRICS: Mapping[str, Metric] = {
         dice, "Dice of volumes", "Dice of all slices of a patient", "higher", "", AGREE, "patient"
     ),
 }
-
-__all__ = ["METRICS", "Empty", "MaskError", "MaskPair", "Metric"]

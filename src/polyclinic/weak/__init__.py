@@ -19,8 +19,6 @@ from polyclinic.weak.scribbles import ragged_scribbles, scribbles
 from polyclinic.weak.sizes import sized
 from polyclinic.weak.style import STYLES, TaskLike, present, style_of
 
-__all__ = ["KINDS", "Box", "Kind", "label_boxes", "sparsity_of", "weaken"]
-
 KINDS: dict[str, Kind] = {
     "point": Kind(points, "four dabs inside an object and four around it", "8 clicks", "sparse"),
     "scribble": Kind(scribbles, "a stroke inside an object and one around it", "2 strokes"),
