@@ -216,6 +216,11 @@ class Finish(Protocol):
         ...
 
 
+def stay(site: Site) -> Message:  # noqa: ARG001
+    """Nothing to do: the site has its model already."""
+    return Message()
+
+
 def silent(server: Server, info: SiteInfo) -> Message:  # noqa: ARG001
     """An empty message: the site has all it needs."""
     return Message()

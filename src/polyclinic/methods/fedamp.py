@@ -3,7 +3,7 @@
 The attention by cosines is the form that the paper gives for deep networks (HeurFedAMP).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,8 +15,9 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.mixing import mix
 from polyclinic.federation.server import Server
-from polyclinic.federation.site import Parameters, Site
+from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
+from polyclinic.methods.pulling import towards
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
 from polyclinic.runs import SiteInfo
@@ -80,18 +81,7 @@ class FedAMP(Method):
 
     def train(self, site: Site) -> None:
         """Learn near the mixture received."""
-        site.fit(self.loss, hook=self.towards_mixture(site) if self.pull else None)
-
-    def towards_mixture(self, site: Site) -> Callable[[Parameters], None]:
-        """A hook that pulls the weights towards the mixture."""
-        mixture = site.weights.copy()
-
-        def towards(parameters: Parameters) -> None:
-            for name, parameter in parameters.items():
-                if parameter.grad is not None:
-                    parameter.grad.add_(parameter.detach() - mixture[name], alpha=self.pull)
-
-        return towards
+        site.fit(self.loss, hook=towards(site.weights.copy(), self.pull))
 
     def finalize(self, site: Site) -> Message:
         """Use the model as it was trained here."""

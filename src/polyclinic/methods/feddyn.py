@@ -10,8 +10,9 @@ from pydantic import Field
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server
-from polyclinic.federation.site import Parameters, Site
+from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
+from polyclinic.methods.pulling import towards
 
 DRIFT = "drift"  # what all of a site's, or the mean site's, rounds added to weights received
 
@@ -41,14 +42,7 @@ class FedDyn(Method):
         received = site.take(learned)
         drift = site.memory.get(DRIFT, torch.zeros_like(received.flat))
         goal = Weights(received.layout, received.flat - drift)
-
-        def towards_goal(parameters: Parameters) -> None:
-            for name in learned & parameters.keys():
-                gradient = parameters[name].grad
-                if gradient is not None:
-                    gradient.add_(parameters[name].detach() - goal[name], alpha=self.pull)
-
-        site.fit(self.loss, hook=towards_goal)
+        site.fit(self.loss, hook=towards(goal, self.pull))
         site.memory[DRIFT] = drift + (site.take(learned).flat - received.flat)
 
     def combine(self, server: Server, replies: Mapping[str, Message]) -> None:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from polyclinic.federation.method import Method
 from polyclinic.federation.site import Site
-from polyclinic.methods.pulling import towards_received
+from polyclinic.methods.pulling import towards
 
 
 @dataclass(frozen=True)
@@ -22,4 +22,4 @@ class FedProx(Method):
 
     def train(self, site: Site) -> None:
         """Learn under the pull."""
-        site.fit(self.loss, hook=towards_received(site, self.pull))
+        site.fit(self.loss, hook=towards(site.message.weights, self.pull))

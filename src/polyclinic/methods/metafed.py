@@ -12,7 +12,7 @@ from torch.nn.functional import mse_loss
 from polyclinic.config import TrainingSettings
 from polyclinic.data.cases import Batch
 from polyclinic.federation.message import Message
-from polyclinic.federation.method import Method, Stage, ignore, plain_loss, silent
+from polyclinic.federation.method import Method, Stage, ignore, plain_loss, silent, stay
 from polyclinic.federation.optimizing import after_rounds
 from polyclinic.federation.scoring import validation_dice
 from polyclinic.federation.server import Server
@@ -147,8 +147,3 @@ def personal_weight(distillation: float, theirs: float, own: float, useful_above
     if theirs <= own and theirs < useful_above:
         return 0.0
     return distillation * (10 ** min(1.0, 5 * (theirs - own)) / 10)
-
-
-def stay(site: Site) -> Message:  # noqa: ARG001
-    """Nothing to take up."""
-    return Message()
