@@ -5,9 +5,9 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from polyclinic.engine.tensors import group, nested, open_tensors
+from polyclinic.engine.tensors import open_tensors
 from polyclinic.federation.message import Message
-from polyclinic.federation.weights import Weights
+from polyclinic.federation.weights import Weights, group, nested
 from polyclinic.runs import clear_errors
 
 

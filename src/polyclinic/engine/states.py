@@ -6,8 +6,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from polyclinic.engine.tensors import group, load_tensors, nested, save_tensors
+from polyclinic.engine.tensors import load_tensors, save_tensors
 from polyclinic.federation.server import Server
+from polyclinic.federation.weights import group, nested
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,9 @@ def _stand_ins(method: "Method", site: Site, batch: Batch) -> dict[str, float]:
         filtered = tree_filtered(weak, probabilities, [batch.images])
         notes["tree keeps"] = _kept(likeliest(filtered), likeliest(probabilities))
     if weak.pseudo_labels and getattr(site.net, SECOND, None) is not None:
-        first, second = (logits.softmax(1) for logits in branches(site.net, batch.images))
+        logits, other = branches(site.net, batch.images)
+        assert other is not None, "the network has a second branch"
+        first, second = logits.softmax(1), other.softmax(1)
         share = (weak.least_share + 1) / 2
         label = mixed_label(first, second, share, share)
         notes["decoders differ"] = changed_pixels(first, second)

@@ -15,6 +15,16 @@ def no_weights() -> Weights:
     return Weights(Layout(()), torch.empty(0))
 
 
+def models_in(extras: Mapping[str, Tensor], group: str) -> dict[str, dict[str, Tensor]]:
+    """The models among extras that are called `group/owner/name`, by owner."""
+    models: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    for key, tensor in extras.items():
+        if key.startswith(f"{group}/"):
+            _, owner, name = key.split("/", 2)
+            models[owner][name] = tensor
+    return dict(models)
+
+
 @dataclass(frozen=True)
 class Message:
     """What one exchange carries: shared weights, a method's named extras and plain numbers."""

@@ -194,14 +194,14 @@ class Method:
 
 def plain_loss(site: Site, batch: Batch) -> Tensor:
     """The task's loss alone: labels and, where they are weak, what stands in for missing ones."""
-    logits, *second = branches(site.net, batch.images)
-    return site.task_loss(logits, batch, second=second[0] if second else None)
+    logits, second = branches(site.net, batch.images)
+    return site.task_loss(logits, batch, second=second)
 
 
 def labelled_loss(site: Site, batch: Batch) -> Tensor:
     """The loss of the labels alone."""
-    logits, *second = branches(site.net, batch.images)
-    return site.labelled_loss(logits, batch, second[0] if second else None)
+    logits, second = branches(site.net, batch.images)
+    return site.labelled_loss(logits, batch, second)
 
 
 def ignore(server: Server, replies: Mapping[str, Message]) -> None:

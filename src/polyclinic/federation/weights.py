@@ -127,6 +127,17 @@ class Weights(Mapping[str, Tensor]):
             self[name].copy_(tensor)
 
 
+def nested(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Several groups of tensors as one, each name with its group in front."""
+    return {f"{g}/{name}": tensor for g, group in groups.items() for name, tensor in group.items()}
+
+
+def group(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors of one group, under their own names again."""
+    prefix = f"{name}/"
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+
 def refuse_unknown(names: Iterable[str], known: Names) -> None:
     """Raise a ValueError that lists the names which are not known."""
     unknown = sorted(set(names) - known)

@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 from polyclinic.data.cases import Batch
 from polyclinic.data.random_views import Views
 from polyclinic.federation.site import Site
+from polyclinic.federation.weights import group
 from polyclinic.networks.blocks import Norm
 from polyclinic.networks.parts import under
 from polyclinic.seeds import torch_generator
@@ -118,9 +119,7 @@ def enhance(site: Site, how: Enhancement, views: Views) -> dict[str, float]:
 
 def enhanced(site: Site) -> dict[str, float]:
     """What the last enhancement did at a site: how far it moved the encoder and its target."""
-    start = f"{ENHANCED}/"
-    found = {name: value for name, value in site.memory.items() if name.startswith(start)}
-    return {name.removeprefix(start): float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in group(site.memory, ENHANCED).items()}
 
 
 def disagreement(embedded: Tensor, aims: Tensor) -> Tensor:

@@ -120,10 +120,7 @@ def keep(server: Server, replies: Mapping[str, Message]) -> None:
 
 def hand_on(server: Server, info: SiteInfo) -> Message:
     """To a site, the spectra of all others."""
-    own = f"{SPECTRUM}/{info.name}/"
-    known = {key: each for key, each in server.memory.items() if key.startswith(f"{SPECTRUM}/")}
-    others = {key: each for key, each in known.items() if not key.startswith(own)}
-    return Message(server.weights, extras=others)
+    return Message(server.weights, extras=server.others(SPECTRUM, info))
 
 
 def take_up(site: Site) -> Message:
@@ -134,5 +131,4 @@ def take_up(site: Site) -> Message:
 
 def forget(server: Server, replies: Mapping[str, Message]) -> None:  # noqa: ARG001
     """What was made from images stays with the server no longer than needed."""
-    for key in [key for key in server.memory if key.startswith(f"{SPECTRUM}/")]:
-        del server.memory[key]
+    server.forget(SPECTRUM)

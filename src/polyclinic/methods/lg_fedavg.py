@@ -10,7 +10,7 @@ from pydantic import Field
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, Stage
 from polyclinic.federation.server import Server
-from polyclinic.federation.weights import Weights
+from polyclinic.federation.weights import Weights, group
 from polyclinic.methods.pflfe import last_layers
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, part
@@ -53,8 +53,7 @@ class LGFedAvg(Method):
         """The shared weights, and the common start for a site that has not yet gone on from it."""
         if f"{WAITS}/{info.name}" not in server.memory:
             return Message(server.weights)
-        start = {key.removeprefix(f"{START}/"): server.memory[key] for key in _started(server)}
-        return Message(Weights.pack({**server.weights, **start}))
+        return Message(Weights.pack({**server.weights, **group(server.memory, START)}))
 
     def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
         """The mean; what is shared no more is kept until every site has gone on from it."""
@@ -66,10 +65,5 @@ class LGFedAvg(Method):
             server.memory.update({f"{WAITS}/{info.name}": torch.ones(()) for info in server.sites})
         for site in replies:
             server.memory.pop(f"{WAITS}/{site}", None)
-        if not any(key.startswith(f"{WAITS}/") for key in server.memory):
-            for key in _started(server):
-                del server.memory[key]
-
-
-def _started(server: Server) -> list[str]:
-    return [key for key in server.memory if key.startswith(f"{START}/")]
+        if not group(server.memory, WAITS):
+            server.forget(START)

@@ -1,6 +1,6 @@
 """What every segmentation network looks like from outside."""
 
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -45,26 +45,19 @@ class Segmenter(nn.Module):
 
     def embed(self, images: Tensor) -> Tensor:
         """Give the map that the head turns into logits: the decoder's last."""
+        return cast(Tensor, self.decoder(self.features(images))[-1])
+
+    def features(self, images: Tensor) -> list[Tensor]:
+        """Give the encoder's maps, finest first."""
         self.check(images)
         # `to` also gives one-channel images the strides that keep all later maps channels-last.
-        features = self.encoder(images.to(memory_format=torch.channels_last))
-        return cast(Tensor, self.decoder(features)[-1])
+        return cast(list[Tensor], self.encoder(images.to(memory_format=torch.channels_last)))
 
     def check(self, images: Tensor) -> None:
         """Refuse images with other dimensions or channels, or of a size that cannot be halved."""
         errors = self._errors(images.shape)
         if errors:
             raise ImageError(f"network '{self.name}' cannot take these images: {'; '.join(errors)}")
-
-    def pieces(self) -> dict[str, Any]:
-        """What a network that adds something to this one is made of."""
-        return {
-            "channels": self.channels,
-            "classes": self.classes,
-            "encoder": self.encoder,
-            "decoder": self.decoder,
-            "head": self.head,
-        }
 
     def parts(self) -> dict[str, Names]:
         """Publish the named parts: each direct sub-module, its own parts, and the norm layers."""
@@ -90,6 +83,21 @@ class Segmenter(nn.Module):
                     f"{side} {size} is not divisible by {self.divisor}, nearest {nearest}"
                 )
         return errors
+
+
+class Extended(Segmenter):
+    """Another network's encoder, decoder and head, to which something is added."""
+
+    def __init__(self, net: Segmenter) -> None:
+        super().__init__(
+            channels=net.channels,
+            classes=net.classes,
+            encoder=net.encoder,
+            decoder=net.decoder,
+            head=net.head,
+        )
+        self.divisor = net.divisor
+        self.name = net.name  # type: ignore[misc]  # errors should name what the study names
 
 
 def likeliest(scores: Tensor) -> Tensor:

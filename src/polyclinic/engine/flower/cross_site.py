@@ -25,6 +25,7 @@ from polyclinic.engine.site_runner import Scoring
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED
 from polyclinic.federation.server import Server
+from polyclinic.federation.weights import group
 from polyclinic.methods.calibration import fingerprints
 from polyclinic.runs import GuestScore, RoundLine
 
@@ -101,9 +102,7 @@ class CrossSite:
         What it disclosed is encrypted to the others; the keys that they need stand beside it.
         """
         check_disclosure(message, self.sites.runner.weights)
-        disclosed = {
-            name.removeprefix(f"{DISCLOSED}/"): tensor for name, tensor in message.extras.items()
-        }
+        disclosed = group(message.extras, DISCLOSED)
         runner = self.sites.runner
         needed = [*sorted(runner.assignment.method.predicts_with(runner.net)), KEYS]
         known = {**self.server.weights, **disclosed}
