@@ -7,7 +7,7 @@ from typing import Any
 
 from polyclinic.catalog import things_in
 from polyclinic.config import Origin, Tables, describe
-from polyclinic.config.meanings import settings_of
+from polyclinic.config.callables import settings_of
 from polyclinic.config.mistakes import did_you_mean
 from polyclinic.config.printing import literal
 from polyclinic.methods.costs import cost_lines, measured_costs

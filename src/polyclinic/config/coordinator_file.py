@@ -7,8 +7,7 @@ from pydantic import Field
 
 from polyclinic.config.checking import check
 from polyclinic.config.mistakes import ConfigError, Mistake
-from polyclinic.config.paths import make_absolute
-from polyclinic.config.reading import read_toml
+from polyclinic.config.reading import make_absolute, read_toml
 from polyclinic.config.section import FolderName, Section, UnlessInsecure
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from polyclinic.config.chosen import MethodChoice
 from polyclinic.config.mistakes import Mistake
-from polyclinic.config.printing import literal
+from polyclinic.config.printing import bare, literal
 
 
 def default_title(pieces: Sequence[Any], *own: str | None) -> str:
@@ -52,7 +52,7 @@ def folder_of(title: str) -> tuple[str, ...]:
 
 def _differences(own: Mapping[str, Any], all_settings: list[dict[str, Any]]) -> str:
     return ", ".join(
-        f"{name}={value if isinstance(value, str) else literal(value)}"
+        f"{name}={bare(value)}"
         for name, value in own.items()
         if any(settings.get(name) != value for settings in all_settings)
     )

@@ -5,6 +5,7 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
+from polyclinic.config.mistakes import multiples_near
 from polyclinic.networks.parts import Names, norms, under
 
 
@@ -78,7 +79,7 @@ class Segmenter(nn.Module):
             errors.append(f"they have {channels} channel(s), it takes {self.channels}")
         for side, size in zip(("height", "width"), sides, strict=True):
             if size % self.divisor or not size:
-                nearest = _nearest_multiples(size, self.divisor)
+                nearest = multiples_near(size, self.divisor)
                 errors.append(
                     f"{side} {size} is not divisible by {self.divisor}, nearest {nearest}"
                 )
@@ -104,8 +105,3 @@ def likeliest(scores: Tensor) -> Tensor:
     """Give the class with the highest score at every pixel (bytes, N×H×W); ties go to the lower."""
     # On CPUs `argmax` takes tens of times as long where maps of classes lie one after the other.
     return scores.max(dim=1).indices.to(torch.uint8)
-
-
-def _nearest_multiples(size: int, divisor: int) -> str:
-    below = size // divisor * divisor
-    return f"{below} or {below + divisor}" if below else str(divisor)

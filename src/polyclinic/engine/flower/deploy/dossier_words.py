@@ -5,7 +5,7 @@ from math import inf, isfinite
 from typing import NamedTuple
 
 from polyclinic.config import Study
-from polyclinic.config.meanings import meanings
+from polyclinic.config.callables import meanings
 from polyclinic.config.node_file import NodeFile
 from polyclinic.config.section import Section
 from polyclinic.engine.flower.ledger import Ledger
