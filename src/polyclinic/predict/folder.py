@@ -1,6 +1,5 @@
 """Predicting whatever files and folders hold, one case at a time, from where it was stopped."""
 
-import base64
 import csv
 import io
 import time
@@ -20,7 +19,7 @@ from polyclinic.predict.inputs import Input, Scan
 from polyclinic.predict.masks_out import Masks, write_masks
 from polyclinic.predict.model import Model
 from polyclinic.predict.overlay import overlay
-from polyclinic.predict.pages import streamed
+from polyclinic.predict.pages import data_uri, streamed
 from polyclinic.predict.quality import Note
 from polyclinic.predict.records import Extent, Record, Records, finite, stamp
 from polyclinic.runs import replacing
@@ -210,7 +209,7 @@ def _embedded(picture: Picture) -> str:
     small.thumbnail((SIDE, SIDE))
     content = io.BytesIO()
     small.save(content, format="JPEG", quality=85)
-    return f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"
+    return data_uri("image/jpeg", content.getvalue())
 
 
 def _opened(path: Path) -> Picture:

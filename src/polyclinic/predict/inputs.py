@@ -91,7 +91,8 @@ def inputs_in(paths: Sequence[Path]) -> tuple[list[Input], list[tuple[Path, str]
         found += more
         left += without
         known = {*pictures, *(f for each in found for f in each.files), *(f for f, _ in left)}
-        left += [(f, _unknown()) for f in files if f not in known]
+        unknown = f"is of no known type; known are {', '.join((*SUFFIXES, *NIFTI))} and DICOM"
+        left += [(f, unknown) for f in files if f not in known]
     return _distinct(sorted(found, key=lambda each: each.name)), left
 
 
@@ -160,7 +161,3 @@ def _distinct(inputs: Sequence[Input]) -> list[Input]:
         taken.add(name)
         named.append(Input(name, each.files, each.stack))
     return named
-
-
-def _unknown() -> str:
-    return f"is of no known type; known are {', '.join((*SUFFIXES, *NIFTI))} and DICOM"

@@ -7,8 +7,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polyclinic.predict.pages import data_uri
 from polyclinic.report.reading import Comparison, MethodRuns, Run
-from polyclinic.report.words import data_uri
 from polyclinic.runs import RANKS, Picture, Rank, RunError
 
 if TYPE_CHECKING:

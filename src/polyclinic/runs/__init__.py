@@ -1,7 +1,7 @@
 """The run folder: its names, its writers and its readers; everything that outlives a process."""
 
 from polyclinic.runs.embeddings import Embedded, Moment, read_embeddings, write_embeddings
-from polyclinic.runs.files import RunError, clear_errors, replacing, write_atomic
+from polyclinic.runs.files import RunError, clear_errors, csv_text, replacing, write_atomic
 from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, SIZES, RunFolder
 from polyclinic.runs.guests import (
     DECODER,
