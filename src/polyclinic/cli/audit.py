@@ -48,19 +48,13 @@ def _table(audit: "Audit") -> "Table":
     from polyclinic.evaluation.membership import RATES
 
     run = audit.origins[0].run
-    table = Table(title=f"{run.choice.title}, seed {run.seed}: are training cases told apart?")
     rates = (f"found at {100 * rate:g} %" for rate in RATES)
-    for heading in ("site", "attack", "members", "others", "AUC", *rates):
-        table.add_column(heading)
+    heads = ("site", "attack", "members", "others", "AUC", *rates)
+    title = f"{run.choice.title}, seed {run.seed}: are training cases told apart?"
+    table = Table(*heads, title=title)
     for each in audit.findings:
-        table.add_row(
-            each.site,
-            each.attack,
-            str(each.members),
-            str(each.others),
-            _told(each.success.auc),
-            *map(_told, each.success.found),
-        )
+        told = map(_told, (each.success.auc, *each.success.found))
+        table.add_row(each.site, each.attack, str(each.members), str(each.others), *told)
     return table
 
 

@@ -11,7 +11,7 @@ from polyclinic.cli.code import tables
 
 if TYPE_CHECKING:
     from polyclinic.data.tasks import Task
-    from polyclinic.data.understanding import Choices, Understood
+    from polyclinic.data.understanding import Choices
 
 Runs = Annotated[Path, typer.Option("--runs", help="Where volumes and the salt of names are kept.")]
 
@@ -99,7 +99,8 @@ def _import(
     def agree() -> bool:
         typer.echo(f"contact sheet: {sheet}")
         ask = sys.stdin.isatty() and not yes
-        return not ask or typer.confirm(f"Write {_sites(understood)} to {destination}?")
+        sites = ", ".join(site.name for site in understood.sites)
+        return not ask or typer.confirm(f"Write {sites} to {destination}?")
 
     with understanding(source, choices, runs / VOLUMES) as understood:
         show_understood(understood)
@@ -113,10 +114,6 @@ def _import(
         typer.echo(str(folder))
     if not folders:
         typer.echo("nothing was written")
-
-
-def _sites(understood: "Understood") -> str:
-    return ", ".join(site.name for site in understood.sites)
 
 
 def _task(names: list[str | None]) -> "Task":

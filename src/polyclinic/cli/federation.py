@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from polyclinic.cli.code import tables
+from polyclinic.cli.run import Fresh, Overrides, Resume, Runs, StudyFile
 
 if TYPE_CHECKING:
     from polyclinic.engine.flower.ledger import Ledger
@@ -17,23 +18,23 @@ if TYPE_CHECKING:
 ledger_app = typer.Typer(
     help="Look after the list of everything that left a site.", no_args_is_help=True
 )
+Node = Annotated[Path, typer.Argument(help="The node.toml of this hospital.")]
+LedgerPath = Annotated[Path, typer.Argument(help="A ledger, a state folder or a node.toml.")]
+Insecure = Annotated[
+    bool, typer.Option(help="No encryption and no proof of identity: for trials only.")
+]
 
 
 def server(
-    study: Annotated[Path, typer.Argument(help="The TOML file of the study.")],
-    overrides: Annotated[
-        list[str],
-        typer.Option("--set", help="Change a setting of the study.", metavar="KEY=VALUE"),
-    ] = [],  # noqa: B006 (typer wants the plain value)
+    study: StudyFile,
+    overrides: Overrides = [],  # noqa: B006 (typer wants the plain value)
     coordinator: Annotated[
         Path, typer.Option(help="The file that `polyclinic deploy init` wrote.")
     ] = Path("coordinator.toml"),
-    resume: Annotated[bool, typer.Option(help="Continue where the runs stand.")] = False,
-    fresh: Annotated[bool, typer.Option(help="Remove earlier runs of this study.")] = False,
-    runs: Annotated[Path, typer.Option(help="The folder that holds all runs.")] = Path("runs"),
-    insecure: Annotated[
-        bool, typer.Option(help="No encryption and no proof of identity: for trials only.")
-    ] = False,
+    resume: Resume = False,
+    fresh: Fresh = False,
+    runs: Runs = Path("runs"),
+    insecure: Insecure = False,
 ) -> None:
     """Run a study across hospitals: start or join the SuperLink, then write the report."""
     from polyclinic.api.progress import watching
@@ -63,10 +64,8 @@ def server(
 
 
 def site(
-    file: Annotated[Path, typer.Argument(help="The node.toml of this hospital.")],
-    insecure: Annotated[
-        bool, typer.Option(help="No encryption and no proof of identity: for trials only.")
-    ] = False,
+    file: Node,
+    insecure: Insecure = False,
 ) -> None:
     """Take part in a study as one site, until this is ended."""
     from polyclinic.config.node_file import load_node_file
@@ -81,7 +80,7 @@ def site(
 
 
 def approve(
-    file: Annotated[Path, typer.Argument(help="The node.toml of this hospital.")],
+    file: Node,
     study: Annotated[
         str, typer.Argument(help="The beginning of the study's hash; without it, all are shown.")
     ] = "",
@@ -113,7 +112,7 @@ def approve(
 
 @ledger_app.command()
 def show(
-    path: Annotated[Path, typer.Argument(help="A ledger, a state folder or a node.toml.")],
+    path: LedgerPath,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Tell in plain words what left this site, how often, how much, and to whom."""
@@ -132,7 +131,7 @@ def show(
 
 @ledger_app.command()
 def verify(
-    path: Annotated[Path, typer.Argument(help="A ledger, a state folder or a node.toml.")],
+    path: LedgerPath,
     against: Annotated[
         Path | None, typer.Option(help="The ledgers.json that the coordinator keeps.")
     ] = None,

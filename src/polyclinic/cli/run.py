@@ -22,6 +22,8 @@ Overrides = Annotated[
 Runs = Annotated[
     Path, typer.Option("--runs", help="The folder that holds all runs, and volumes read once.")
 ]
+Resume = Annotated[bool, typer.Option(help="Continue where the runs stand.")]
+Fresh = Annotated[bool, typer.Option(help="Remove earlier runs of this study.")]
 
 
 def run(
@@ -31,8 +33,8 @@ def run(
         list[str],
         typer.Option("--only", help="Run the method of this title alone; repeatable."),
     ] = [],  # noqa: B006 (typer wants the plain value)
-    resume: Annotated[bool, typer.Option(help="Continue where the runs stand.")] = False,
-    fresh: Annotated[bool, typer.Option(help="Remove earlier runs of this study.")] = False,
+    resume: Resume = False,
+    fresh: Fresh = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only show the runs and how long they will take.")
     ] = False,

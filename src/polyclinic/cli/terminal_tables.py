@@ -24,9 +24,8 @@ def show_summary(paths: Sequence[Path]) -> None:
 
 def show_check(summary: "Summary") -> None:
     """What a folder of sites holds, and its errors and warnings."""
-    table = Table(title=f"{summary.task.name}, sites: {len(summary.sites)}")
-    for heading in ("site", "cases", "patients", "train/val/test", "size", "classes", "labels"):
-        table.add_column(heading)
+    heads = ("site", "cases", "patients", "train/val/test", "size", "classes", "labels")
+    table = Table(*heads, title=f"{summary.task.name}, sites: {len(summary.sites)}")
     for site in summary.sites:
         splits = "/".join(str(site.splits.get(split, 0)) for split in ("train", "val", "test"))
         sizes = {f"{high}×{wide}" for high, wide in (site.smallest, site.largest)}
@@ -46,9 +45,8 @@ def show_evaluation(evaluation: "Evaluation") -> None:
     """Means of models at sites, with intervals."""
     from polyclinic.predict.pages import score
 
-    table = Table(title="mean over cases (95 % interval, bootstrap over patients)")
-    for heading in ("model", "site", "region", *(m.title for m in evaluation.metrics.values())):
-        table.add_column(heading)
+    heads = ("model", "site", "region", *(m.title for m in evaluation.metrics.values()))
+    table = Table(*heads, title="mean over cases (95 % interval, bootstrap over patients)")
     lines: dict[tuple[str, str, str], list[str]] = {}
     for model, facts in evaluation.summary():
         lines.setdefault((model, facts.site, facts.region), []).append(score(facts))
@@ -59,9 +57,8 @@ def show_evaluation(evaluation: "Evaluation") -> None:
 
 def show_understood(understood: "Understood") -> None:
     """What a source was understood as, and the files that are left out."""
-    table = Table(title=f"{understood.source}: {understood.layout}")
-    for heading in ("site", "cases", "of", "patients", "masks", "labels", "slices", "pixels (mm)"):
-        table.add_column(heading)
+    heads = ("site", "cases", "of", "patients", "masks", "labels", "slices", "pixels (mm)")
+    table = Table(*heads, title=f"{understood.source}: {understood.layout}")
     for site in understood.sites:
         table.add_row(*_understood(site))
     CONSOLE.print(table)
