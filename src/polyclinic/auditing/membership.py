@@ -67,7 +67,8 @@ def audit(origins: Sequence[Origin], references: Sequence[Origin] = ()) -> Audit
     given = tuple(references) or (() if _alike(origins) else tuple(origins))
     evidence = _evidence(audited, sides, given)
     findings = [f for attack in evidence for f in _findings(attack, evidence[attack], sides)]
-    named = _named(references) if references else "the run itself" if given else "none"
+    titles = dict.fromkeys(f"{o.run.choice.title}, seed {o.run.seed}" for o in references)
+    named = "; ".join(titles) or ("the run itself" if given else "none")
     return Audit(tuple(audited), tuple(findings), named, tuple(_remarks(findings, lacking, given)))
 
 
@@ -123,11 +124,6 @@ def _findings(
             min(sum(each[0] for each in patients), sum(each[1] for each in patients)),
             success([evidence[name] for name in names]),
         )
-
-
-def _named(references: Sequence[Origin]) -> str:
-    titles = dict.fromkeys(f"{o.run.choice.title}, seed {o.run.seed}" for o in references)
-    return "; ".join(titles)
 
 
 def _remarks(

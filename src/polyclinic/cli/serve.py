@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from polyclinic.cli.predict import ModelFile, Threads
+from polyclinic.cli.predict import ModelFile, Quick, Threads
 
 MISSING = "serving needs more packages: pip install 'polyclinic[serve]'"
 
@@ -35,9 +35,7 @@ def serve(
         list[str],
         typer.Option(help="An AE title that may send; default: all of this machine.", metavar="AE"),
     ] = [],  # noqa: B006 (typer wants the plain value)
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Do not predict mirrored images for the note.")
-    ] = False,
+    quick: Quick = False,
     threads: Threads = 0,
 ) -> None:
     """Serve a model: a page to upload images to, HTTP for programs, DICOM for scanners."""

@@ -30,11 +30,11 @@ def read_state(file: Path) -> tuple[SiteState, dict[str, str]]:
     return SiteState(group(tensors, "weights"), group(tensors, "memory")), about
 
 
+@dataclass(frozen=True)
 class StateFolder:
     """States on disk, by owner and round; the newest up to a round is the one in force."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def load(self, owner: str, since: int) -> SiteState | None:
         """The newest state of a site up to round `since`, or None before its first visit."""

@@ -22,6 +22,11 @@ class Origin:
     owner: str
     node: NodeFile | None = None
 
+    @property
+    def root(self) -> Path:
+        """The folder that holds all studies' runs, or the hospital's state."""
+        return self.node.state if self.node else self.run.folder.path.parents[2]
+
 
 def origins(
     paths: Sequence[Path], tables: Tables, *, sites: Sequence[str] = (), server: bool = False

@@ -84,7 +84,9 @@ def enhance(site: Site, how: Enhancement, views: Views) -> dict[str, float]:
         return {}
     online = nn.ModuleList((site.net.encoder, site.net.get_submodule(PROJECTOR)))
     target = copy.deepcopy(online).requires_grad_(False).train()
-    _recall(target, site)
+    kept = group(site.memory, TARGET)
+    for name, parameter in target.named_parameters():
+        parameter.copy_(kept.get(name, parameter))
     began, aimed = _flat(online), _flat(target)
     rng = torch_generator(site.seed, site.info.name, site.round, site.stage, "views")
     spreads: list[tuple[float, float]] = []
@@ -143,12 +145,6 @@ def follow(target: nn.Module, online: nn.Module, decay: float) -> None:
     """Move the target's parameters towards the online ones, keeping `decay` of themselves."""
     for aim, own in zip(target.parameters(), online.parameters(), strict=True):
         aim.lerp_(own, 1 - decay)
-
-
-def _recall(target: nn.Module, site: Site) -> None:
-    for name, parameter in target.named_parameters():
-        if f"{TARGET}/{name}" in site.memory:
-            parameter.copy_(site.memory[f"{TARGET}/{name}"])
 
 
 def _note(site: Site, online: Tensor, began: Tensor, aimed: Tensor, target: Tensor) -> None:

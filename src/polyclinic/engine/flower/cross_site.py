@@ -5,6 +5,7 @@ written.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
 Model = Mapping[str, Tensor]
 
 
+@dataclass(frozen=True)
 class CrossSite:
     """The final models of the sites that disclose theirs, scored at these sites."""
 
-    def __init__(self, sites: "FlowerSites", server: Server, last: int) -> None:
-        self.sites, self.server, self.last = sites, server, last
+    sites: "FlowerSites"
+    server: Server
+    last: int
 
     def run(self) -> Iterator[RoundLine]:
         """Ask for the models, let the sites score them, and write the matrix.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -48,13 +48,13 @@ class PolicyRefusal(ValueError):
     refuses = "policy"
 
 
+@dataclass(frozen=True)
 class Policy:
     """What stands between a site and everybody else."""
 
-    def __init__(self, allow: Permissions, privacy: PrivacySettings | None, ledger: Ledger) -> None:
-        self.allow = allow
-        self.privacy = privacy
-        self.ledger = ledger
+    allow: Permissions
+    privacy: PrivacySettings | None
+    ledger: Ledger
 
     @property
     def largest(self) -> int:
