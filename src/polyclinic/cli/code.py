@@ -8,6 +8,11 @@ if TYPE_CHECKING:
     from polyclinic.config import Tables
 
 
+def say(text: str) -> None:
+    """Tell people something that is not the command's result."""
+    typer.echo(text, err=True)
+
+
 def tables() -> "Tables":
     """All that a study can name here; warnings tell what packages offer in vain."""
     from polyclinic.catalog import installed, left_out

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyclinic.cli.code import tables
+from polyclinic.cli.code import say, tables
 from polyclinic.cli.run import Fresh, Overrides, Resume, Runs, StudyFile
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def server(
     file = load_coordinator_file(coordinator)
     _refuse_unsaid_insecurity(file.insecure, insecure, coordinator)
     try:
-        host = Coordinator(file, _say, going_on=_until_ended())
+        host = Coordinator(file, say, going_on=_until_ended())
         with host.open(), watching(settings, runs, fresh=fresh) as watch:
             done = host.run(settings, runs, resume=resume, fresh=fresh, watch=watch)
     except KeyboardInterrupt:
@@ -74,7 +74,7 @@ def site(
 
     settings = load_node_file(file, KINDS)
     _refuse_unsaid_insecurity(settings.server.insecure, insecure, file)
-    run_site(settings, file, say=_say, going_on=_until_ended())
+    run_site(settings, file, say=say, going_on=_until_ended())
     typer.echo(f"site {settings.name} has left; its state is kept", err=True)
     sys.exit(130)
 
@@ -172,10 +172,6 @@ def _ledger(path: Path) -> "Ledger":
     if not ledger.path.exists():
         raise ValueError(f"there is no ledger at {ledger.path}")
     return ledger
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
 
 
 def _refuse_unsaid_insecurity(in_file: bool, typed: bool, file: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from polyclinic.cli.code import say
 from polyclinic.cli.predict import ModelFile, Quick, Threads
 
 MISSING = "serving needs more packages: pip install 'polyclinic[serve]'"
@@ -44,8 +45,14 @@ def serve(
     try:
         from polyclinic.serve.dicom_node import Listening, check_callers, dicom_node, node_called
         from polyclinic.serve.guard import check_token
-        from polyclinic.serve.running import bound, run_until_ended, url_of, web_server
-        from polyclinic.serve.web import Limits, application
+        from polyclinic.serve.web import (
+            Limits,
+            application,
+            bound,
+            run_until_ended,
+            url_of,
+            web_server,
+        )
     except ImportError as error:
         raise ValueError(MISSING) from error
     check_token(host, token)
@@ -61,12 +68,8 @@ def serve(
         listening = stack.enter_context(bound(host, port))
         if to and dicom is not None:
             where = Listening(host, dicom, title, tuple(dicom_from), megabytes, seconds)
-            node = dicom_node(loaded, where, to, _say, flips=not quick)
-            _say(f"DICOM: {title} at port {stack.enter_context(node)}, answers to {send_to}")
-        _say(f"{loaded.facts.title}: {url_of(listening)} (Ctrl-C ends it)")
+            node = dicom_node(loaded, where, to, say, flips=not quick)
+            say(f"DICOM: {title} at port {stack.enter_context(node)}, answers to {send_to}")
+        say(f"{loaded.facts.title}: {url_of(listening)} (Ctrl-C ends it)")
         run_until_ended(web_server(app, limits), listening)
-    _say("ended")
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
+    say("ended")

@@ -9,8 +9,7 @@ from pathlib import Path
 from threading import Condition, Thread
 
 from polyclinic.config import Study
-from polyclinic.engine.capacity import cores, more_like_this
-from polyclinic.engine.devices import device_of
+from polyclinic.engine.devices import cores, device_of, more_like_this
 from polyclinic.engine.job import Job, others_can, reason
 from polyclinic.engine.local import LocalEngine
 from polyclinic.engine.loop import Event, Notice

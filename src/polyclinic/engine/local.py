@@ -17,14 +17,13 @@ from polyclinic.data.load import load_federation
 from polyclinic.data.sources import listed_sites
 from polyclinic.engine.cross_site import write_cross_site
 from polyclinic.engine.devices import device_of, threads_of
-from polyclinic.engine.models import keep_model
 from polyclinic.engine.parents import end_with_parent
 from polyclinic.engine.pictures import draw_pictures, look_inside
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Assignment, Run, assignment_of, site_info
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.sites import Reply, Scored
-from polyclinic.engine.states import SiteState, StateFolder
+from polyclinic.engine.states import SiteState, StateFolder, keep_model
 from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.engine.unseen import score_unseen

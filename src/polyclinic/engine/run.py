@@ -12,8 +12,10 @@ from polyclinic.config import (
     MethodChoice,
     NetworkChoice,
     Study,
+    Tables,
     TrainingSettings,
     WeakSettings,
+    load_study,
     weighting_of,
 )
 from polyclinic.data.cases import SiteData
@@ -30,7 +32,7 @@ from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, statistics
 from polyclinic.networks.pretrained import load_pretrained
 from polyclinic.networks.two_branches import SECOND, TwoBranches
-from polyclinic.runs import RunFolder, SiteInfo, run_path
+from polyclinic.runs import RunError, RunFolder, SiteInfo, run_path
 from polyclinic.seeds import derive
 
 
@@ -174,6 +176,14 @@ def runs_of(study: Study, root: Path) -> list[Run]:
             only = {"method": (choice,), "seeds": (seed,), "data": data}
             found.setdefault(path, Run(choice, seed, RunFolder(path), each.model_copy(update=only)))
     return list(found.values())
+
+
+def run_in(folder: RunFolder, tables: Tables) -> Run:
+    """The finished run in a folder."""
+    if not folder.finished:
+        raise RunError(f"{folder.path} is not finished: its models are not there yet")
+    study = load_study(folder.path / "study.toml", [], tables)
+    return Run(study.method[0], study.seeds[0], folder, study)
 
 
 def assignment_of(run: Run, sites: Sequence[SiteInfo]) -> Assignment:

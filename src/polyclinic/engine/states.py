@@ -1,4 +1,4 @@
-"""What sites keep between visits: a file for each site and round, never given to the server."""
+"""What is kept of sites and the server: states between rounds, and the final models of a run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,9 +6,13 @@ from pathlib import Path
 
 from torch import Tensor
 
+from polyclinic.engine.run import Assignment
 from polyclinic.engine.tensors import load_tensors, save_tensors
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import group, nested
+from polyclinic.runs import Finished, RunFolder
+
+END = "end"  # the end of the run among the texts of the server's model
 
 
 @dataclass(frozen=True)
@@ -66,3 +70,18 @@ class StateFolder:
         """The rounds of which there is a state."""
         files = (self.path / owner).glob("round-*.safetensors")
         return sorted(int(file.stem.removeprefix("round-")) for file in files)
+
+
+def keep_model(
+    run: RunFolder,
+    owner: str,
+    title: str,
+    state: SiteState | Server,
+    assignment: Assignment,
+    end: Finished | None = None,
+) -> None:
+    """Write the model of a site, or of the server with the end of the run, into the run folder."""
+    texts = {"method": title, "network": assignment.network.name, "task": assignment.task.name}
+    if end is not None:
+        texts[END] = end.model_dump_json()
+    save_tensors(run.weights_path(owner), tensors_of(state), texts)

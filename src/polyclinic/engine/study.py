@@ -15,11 +15,11 @@ import torch
 from polyclinic.config import FederationSettings, Study, changes, to_toml, weighting_of
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.loop import Event, Loop, Notice
-from polyclinic.engine.models import END, keep_model
 from polyclinic.engine.renaming import find_renamed
 from polyclinic.engine.run import Assignment, Run, federation_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.sites import Sites
+from polyclinic.engine.states import END, keep_model
 from polyclinic.engine.tensors import load_tensors
 from polyclinic.federation.combining import refuse_too_few
 from polyclinic.federation.server import Server

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyclinic.data.batches import in_order
-from polyclinic.data.cases import Cases, with_masks
+from polyclinic.data.cases import Cases, SiteData, with_masks
+from polyclinic.data.tasks import Task
 from polyclinic.data.tiling import tile_places, tile_weights
 from polyclinic.evaluation import METRICS, Metric
 from polyclinic.evaluation.scoring import ScoreRow, numbered, score_cases
@@ -88,16 +89,30 @@ def score(
     built-in ones. With a model, the weights that another site predicts with take the place of
     this one's.
     """
-    known = {**METRICS, **chosen}
     predicted = class_maps(method, site, cases, model)
-    true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
-    regions = site.data.known(site.task.regions)
-    patients = numbered(cases.patients)
-    classes = () if site.data.mask_groups else range(len(site.task.classes))
-    rows = score_cases(
-        predicted, true, cases.names, regions, spacing, metrics, known, patients, classes
+    return rows_of(predicted, cases, site.data, site.task, metrics, chosen), predicted
+
+
+def rows_of(
+    predicted: NDArray[np.uint8],
+    cases: Cases,
+    data: SiteData,
+    task: Task,
+    metrics: Sequence[str],
+    chosen: Mapping[str, Metric],
+) -> list[ScoreRow]:
+    """The same for class maps that are there already."""
+    return score_cases(
+        predicted,
+        cases.masks.cpu().numpy(),
+        cases.names,
+        data.known(task.regions),
+        cases.spacing.numpy(),
+        metrics,
+        {**METRICS, **chosen},
+        numbered(cases.patients),
+        () if data.mask_groups else range(len(task.classes)),
     )
-    return rows, predicted
 
 
 def validation_dice(method: "Method", site: Site) -> float:

@@ -5,10 +5,9 @@ from collections.abc import Iterable
 import torch
 
 from polyclinic.config import to_toml
-from polyclinic.engine.models import keep_model
 from polyclinic.engine.run import Run
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.states import SiteState
+from polyclinic.engine.states import SiteState, keep_model
 from polyclinic.engine.study import about
 from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.runs import Finished, RunFolder, Score, SiteInfo
