@@ -78,7 +78,7 @@ def optimizing(
 
 
 def _optimizer(parameters: Parameters, training: TrainingSettings) -> torch.optim.Optimizer:
-    kinds = {
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
         "sgd": partial(torch.optim.SGD, momentum=training.momentum),
