@@ -55,6 +55,7 @@ class Method:
     shared_memory: ClassVar[frozenset[str]] = frozenset()  # groups of a site's that replies carry
     late: ClassVar[frozenset[str]] = frozenset()  # settings that act only after the last round
     by_rounds: ClassVar[bool] = False  # what a round does depends on how many there are
+    mean_only: ClassVar[str | None] = None  # why no rule but a mean will do; "" where any will
     one_branch: ClassVar[bool] = False  # its loss has logits of its own, of the main branch alone
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
@@ -126,6 +127,8 @@ class Method:
 
     def needs_mean(self) -> str:
         """Why replies can be combined by their mean only; empty where any rule will do."""
+        if self.mean_only is not None:
+            return self.mean_only
         combines = [stage.combine for stage in (*self.before(), *self.each_round())]
         usual = type(self).combine is Method.combine and all(
             each in (self.combine, ignore) for each in combines

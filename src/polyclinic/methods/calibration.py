@@ -27,8 +27,7 @@ from polyclinic.runs import SiteInfo
 class IGC:
     """After the last round each site trains further, most where the sites' models disagree.
 
-    Sites disclose what their models differ in, once. The loss is that of the labels and `weight`
-    times a cross entropy guided by the inconsistency, `relative` to its largest value in a batch.
+    Sites disclose what their models differ in, once.
     """
 
     epochs: Annotated[int, Field(ge=0)] = 20

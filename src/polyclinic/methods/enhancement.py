@@ -30,14 +30,10 @@ log = logging.getLogger("polyclinic")
 
 @dataclass(frozen=True)
 class Enhancement:
-    """How long and how fast the encoder learns from images alone, and by what it is judged.
-
-    It takes `share` of the round's steps in addition to them, at `rate` times their learning rate;
-    its target keeps `decay` of itself at every step. The projector has `hidden` channels inside.
-    """
+    """How long and how fast the encoder learns from images alone, and by what it is judged."""
 
     share: Annotated[float, Field(ge=0)] = 1.0
-    """Steps of the enhancement over the round's; 0 is without it."""
+    """Steps of the enhancement over the round's, which they add to; 0 is without it."""
     rate: Annotated[float, Field(gt=0)] = 0.1
     """Learning rate over the study's."""
     decay: Annotated[float, Field(ge=0, le=1)] = 0.99

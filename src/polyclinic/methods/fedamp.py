@@ -5,7 +5,7 @@ The attention by cosines is the form that the paper gives for deep networks (Heu
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -40,13 +40,13 @@ class FedAMP(Method):
     pull: Annotated[float, Field(ge=0)] = 0.1
     """Strength of the pull towards the mixture: pull / 2 times the squared distance; 0 is none."""
 
+    mean_only: ClassVar[str] = (
+        "every site gets a mixture of its own, by how like the others' replies are to its"
+    )
+
     def keeps(self, net: Segmenter) -> Names:
         """Everything: each site uses the model that it trained."""
         return everything(net)
-
-    def needs_mean(self) -> str:
-        """Every site has a mixture of its own."""
-        return "every site gets a mixture of its own, by how like the others' replies are to its"
 
     def message(self, server: Server, info: SiteInfo) -> Message:
         """The site's mixture; the common start before its first reply."""

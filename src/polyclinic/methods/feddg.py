@@ -44,10 +44,7 @@ class FedDG(Method):
     title: ClassVar[str] = "FedDG"
     one_branch: ClassVar[bool] = True
     shared_memory: ClassVar[frozenset[str]] = frozenset({SPECTRUM})  # of the other sites
-
-    def needs_mean(self) -> str:
-        """Spectra are handed on as they are, and weights by any rule."""
-        return ""
+    mean_only: ClassVar[str] = ""
 
     def before(self) -> tuple[Stage, ...]:
         """Spectra are shown, then handed to the other sites."""

@@ -19,10 +19,7 @@ from polyclinic.networks.parts import Names, everything, nonempty
 
 @dataclass(frozen=True)
 class FedDP(Method):
-    """Averaging of all but the queries of a transformer's attention, then calibration.
-
-    `private` can name other parts of the attention.
-    """
+    """Averaging of all but the queries of a transformer's attention, then calibration."""
 
     private: Literal["queries", "keys", "values", "queries+keys", "none"] = "queries"
     """The part of the attention that is private."""

@@ -28,10 +28,9 @@ class FedDyn(Method):
     """Strength of the pull (the paper's α), on half the squared distance; 0 is FedAvg."""
 
     paper_weighting: ClassVar[str] = "uniform"
-
-    def needs_mean(self) -> str:
-        """The mean of all drifts must be that of the sites' own."""
-        return "the drift it adds is the sum of all sites' changes since the first round"
+    mean_only: ClassVar[str] = (
+        "the drift it adds is the sum of all sites' changes since the first round"
+    )
 
     def train(self, site: Site) -> None:
         """Learn near the shared weights less the drift, then add this round's change to it."""

@@ -12,10 +12,7 @@ from polyclinic.methods.pulling import towards
 
 @dataclass(frozen=True)
 class FedProx(Method):
-    """FedAvg whose sites are pulled towards the weights they received, against drift.
-
-    `pull` is the paper's mu: pull / 2 times the squared distance joins whatever loss the site has.
-    """
+    """FedAvg whose sites are pulled towards the weights they received, against drift."""
 
     pull: Annotated[float, Field(ge=0)] = 0.01
     """Strength of the pull (the paper's mu), on half the squared distance; 0 is FedAvg."""

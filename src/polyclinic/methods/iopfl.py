@@ -81,7 +81,7 @@ class Routing:
 
 @dataclass(frozen=True)
 class IOPFL(Method):
-    """FedAvg whose sites use the moving average of what they trained, `past` of it being old.
+    """FedAvg whose sites use the moving average of what they trained.
 
     A site that took no part routes its images between the sites' models and the shared one.
     """

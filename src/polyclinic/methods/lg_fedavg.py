@@ -23,9 +23,7 @@ START, WAITS = "start", "waits"  # in the server's memory: the common start, and
 class LGFedAvg(Method):
     """A private encoder under a shared decoder and head, after a warm start by FedAvg.
 
-    The warm start takes this share of the rounds and shares everything; its last average is the
-    encoder that every site goes on from. With `shared_layers` only so many last layers are shared
-    instead of decoder and head.
+    The warm start shares everything; its last average is the encoder that every site goes on from.
     """
 
     warm_start: Annotated[float, Field(ge=0, le=1)] = 0.3

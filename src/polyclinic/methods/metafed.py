@@ -49,6 +49,9 @@ class MetaFed(Method):
     """Rounds that each site trains after the ring."""
 
     paper_weighting: ClassVar[str] = ""
+    mean_only: ClassVar[str] = (
+        "it hands every site's model on to the next, and no rule stands between them"
+    )
 
     def keeps(self, net: Segmenter) -> Names:
         """Everything: each site has a model of its own."""
@@ -74,10 +77,6 @@ class MetaFed(Method):
         """The server relays the model of the site that worked last; the start, if none did."""
         for reply in replies.values():
             server.weights = reply.weights if reply.weights else server.weights
-
-    def needs_mean(self) -> str:
-        """Nothing is combined, so nothing can be left out."""
-        return "it hands every site's model on to the next, and no rule stands between them"
 
     def train_alone(self, site: Site) -> Message:
         """Train from the common start; the last site's model opens the ring."""

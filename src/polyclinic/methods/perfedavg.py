@@ -18,8 +18,7 @@ from polyclinic.methods.fast_weights import loss_at, stepped
 class PerFedAvg(Method):
     """FedAvg of weights that are judged after a step at `inner_rate` on another batch.
 
-    A site uses the weights received after `adaptation` such steps on its training images. The
-    gradient through the inner step is left out unless it is to be `exact`.
+    A site uses the weights received after `adaptation` such steps on its training images.
     """
 
     inner_rate: Annotated[float, Field(ge=0)] = 0.01

@@ -38,10 +38,7 @@ class PFedMe(Method):
 
     title: ClassVar[str] = "pFedMe"
     paper_weighting: ClassVar[str] = "uniform"
-
-    def needs_mean(self) -> str:
-        """The server can go towards whatever a rule gives."""
-        return ""
+    mean_only: ClassVar[str] = ""
 
     def receive(self, site: Site) -> None:
         """The shared weights; before its first training they are the personal model too."""

@@ -32,6 +32,9 @@ class SCAFFOLD(Method):
 
     paper_weighting: ClassVar[str] = "uniform"
     shared_memory: ClassVar[frozenset[str]] = frozenset({OWN})  # its change is, at first, all of it
+    mean_only: ClassVar[str] = (
+        "its common control is the mean of what all sites send beside their weights"
+    )
 
     def message(self, server: Server, info: SiteInfo) -> Message:  # noqa: ARG002
         """The shared weights and the common control."""
@@ -77,7 +80,3 @@ class SCAFFOLD(Method):
                 name = key.replace(CHANGE, COMMON, 1)
                 old = server.memory.get(name, torch.zeros(()))
                 server.memory[name] = old + present * share * change
-
-    def needs_mean(self) -> str:
-        """The common control would no longer be that of the weights."""
-        return "its common control is the mean of what all sites send beside their weights"
