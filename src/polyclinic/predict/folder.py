@@ -4,7 +4,7 @@ import csv
 import io
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,6 @@ from PIL import Image
 
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.formats.volume import Axis
-from polyclinic.data.pictures import Picture
 from polyclinic.predict.inputs import Input, Scan
 from polyclinic.predict.masks_out import Masks, write_masks
 from polyclinic.predict.model import Model
@@ -178,7 +177,8 @@ def _short(value: float | None) -> str:
 
 def _write_page(to: Path, model: Model, records: Sequence[Record], failed: list[Failure]) -> None:
     with replacing(to / PAGE) as unfinished, unfinished.open("w") as file:
-        cases = _shown_cases(to, records)
+        doubtful_first = sorted(records, key=lambda each: -(each.doubt or 0.0))
+        cases = ((each, _embedded(to / each.overlay)) for each in doubtful_first)
         page = streamed(
             "cases.html",
             facts=model.facts,
@@ -190,28 +190,11 @@ def _write_page(to: Path, model: Model, records: Sequence[Record], failed: list[
         file.writelines(page)
 
 
-class _ShownCase(NamedTuple):
-    """A case and its picture as a link that holds it."""
-
-    record: Record
-    picture: str
-
-
-def _shown_cases(folder: Path, records: Sequence[Record]) -> Iterator[_ShownCase]:
-    """The cases, the most doubtful first."""
-    for record in sorted(records, key=lambda each: -(each.doubt or 0.0)):
-        yield _ShownCase(record, _embedded(_opened(folder / record.overlay)))
-
-
-def _embedded(picture: Picture) -> str:
+def _embedded(path: Path) -> str:
     """A picture as a link that holds it, its longer side at most 360 pixels."""
-    small = Image.fromarray(picture)
+    with Image.open(path) as picture:
+        small = picture.convert("RGB")
     small.thumbnail((SIDE, SIDE))
     content = io.BytesIO()
     small.save(content, format="JPEG", quality=85)
     return data_uri("image/jpeg", content.getvalue())
-
-
-def _opened(path: Path) -> Picture:
-    with Image.open(path) as picture:
-        return np.asarray(picture.convert("RGB"))

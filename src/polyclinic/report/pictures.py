@@ -54,7 +54,11 @@ class SiteAttention:
 def site_examples(comparison: Comparison) -> list[SiteExamples]:
     """Best, median and worst test case of each site and method, from each method's first seed."""
     sites = comparison.shown_sites
-    drawn = [method for method in comparison.methods if _has_pictures(method, sites)]
+    drawn = [
+        method
+        for method in comparison.methods
+        if any(run.folder.pictures(site) for run in method.finished[:1] for site in sites)
+    ]
     titles = tuple(method.title for method in drawn)
     found = [SiteExamples(site, titles, _rows(comparison, drawn, site)) for site in sites]
     return [each for each in found if any(any(examples) for _, examples in each.rows)]
@@ -111,10 +115,6 @@ def embedded(picture: "Image") -> str:
     # Thin coloured contours need every chroma sample.
     small.save(target, format="JPEG", quality=86, subsampling=0, optimize=True)
     return data_uri("image/jpeg", target.getvalue())
-
-
-def _has_pictures(method: MethodRuns, sites: tuple[str, ...]) -> bool:
-    return any(run.folder.pictures(site) for run in method.finished[:1] for site in sites)
 
 
 def _rows(
