@@ -13,7 +13,7 @@ MAX_LENGTH, MAX_PARTS = 2**20, 100  # of a file, and of a key: Python's reader t
 def parsed_toml(text: str) -> dict[str, Any]:
     """What a TOML text says; TOMLDecodeError where it says nothing, or takes too long to say it."""
     if len(text) > MAX_LENGTH:
-        raise tomllib.TOMLDecodeError(f"it is longer than {MAX_LENGTH:,} letters")
+        raise tomllib.TOMLDecodeError(f"it is longer than {MAX_LENGTH:,} characters")
     for number, line in enumerate(text.splitlines(), 1):
         # A key stands before an equals sign, or alone in a line in brackets.
         if (

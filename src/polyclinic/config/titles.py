@@ -1,4 +1,4 @@
-"""The labels of methods: what they are called in tables and folders when nobody says."""
+"""The titles of methods: what they are called in tables and folders when nobody says."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -21,7 +21,7 @@ def default_title(pieces: Sequence[Any], *own: str | None) -> str:
 def told_apart(
     choices: Mapping[str, MethodChoice], written: set[str], mistakes: list[Mistake]
 ) -> Iterator[MethodChoice]:
-    """The choices by key; equal labels that nobody wrote get the settings that differ."""
+    """The choices by key; equal titles that nobody wrote get the settings that differ."""
     titles = {key: _own_title(key, choices, written) for key in choices}
     folders = [folder_of(title) for title in titles.values()]
     for key, title in titles.items():
