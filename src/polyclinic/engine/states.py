@@ -10,7 +10,7 @@ from polyclinic.engine.run import Assignment
 from polyclinic.engine.tensors import load_tensors, save_tensors
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import group, nested
-from polyclinic.runs import Finished, RunFolder
+from polyclinic.runs import Finished, RunError, RunFolder
 
 END = "end"  # the end of the run among the texts of the server's model
 
@@ -85,3 +85,19 @@ def keep_model(
     if end is not None:
         texts[END] = end.model_dump_json()
     save_tensors(run.weights_path(owner), tensors_of(state), texts)
+
+
+def lost_end(folder: RunFolder) -> Finished | None:
+    """The end of a run without checkpoint and without finished.json; None where it just began.
+
+    An error says what to do where rounds were finished and neither is left of them.
+    """
+    file = folder.weights_path("server")
+    if file.exists() and END in (texts := load_tensors(file)[1]):
+        return Finished.model_validate_json(texts[END])
+    if file.exists() or any(line.round > 0 for line in folder.rounds()):
+        raise RunError(
+            f"{folder.path} holds finished rounds, but its checkpoint is lost; bring the folder "
+            "`checkpoint` back from a backup, or start afresh with --fresh"
+        )
+    return None
