@@ -14,7 +14,7 @@ from polyclinic.cli.code import tables
 from polyclinic.cli.contract import check_method
 from polyclinic.cli.deploy import app as deploy_app
 from polyclinic.cli.evaluate import compare_models, evaluate
-from polyclinic.cli.exchange import export_site, import_site
+from polyclinic.cli.exchange import Sheet, export_site, import_site
 from polyclinic.cli.export import export
 from polyclinic.cli.predict import predict
 from polyclinic.cli.run import Overrides, Runs, StudyFile, run
@@ -147,9 +147,7 @@ def weaken(
 def check(
     folder: Annotated[Path, typer.Argument(help="A site folder, or a folder of them.")],
     task: TaskName = None,
-    sheet: Annotated[Path, typer.Option(help="Where to draw the contact sheet.")] = Path(
-        "contact-sheet.png"
-    ),
+    sheet: Sheet = Path("contact-sheet.png"),
     runs: Runs = Path("runs"),
 ) -> None:
     """Check every file of every site; print a summary and draw a contact sheet."""

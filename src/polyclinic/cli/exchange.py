@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from polyclinic.data.understanding import Choices
 
 Runs = Annotated[Path, typer.Option("--runs", help="Where volumes and the salt of names are kept.")]
+Sheet = Annotated[Path, typer.Option(help="Where to draw the contact sheet.")]
 
 
 def import_site(
@@ -32,9 +33,7 @@ def import_site(
     colours: Annotated[
         str | None, typer.Option(help='What their colours mean: "#ff0000=rim,#0000ff=cup".')
     ] = None,
-    sheet: Annotated[Path, typer.Option(help="Where to draw the contact sheet.")] = Path(
-        "contact-sheet.png"
-    ),
+    sheet: Sheet = Path("contact-sheet.png"),
     leave_out: Annotated[
         bool, typer.Option("--leave-out", help="Leave out what has mistakes, import the rest.")
     ] = False,

@@ -137,17 +137,19 @@ def _rows(
 def _example(comparison: Comparison, run: Run, picture: Picture | None) -> Example | None:
     if picture is None:
         return None
-    return Example(picture.case, _caption(comparison, run, picture), embedded_picture(picture.path))
+    return Example(
+        picture.case, caption_of(comparison, run, picture), embedded_picture(picture.path)
+    )
 
 
-def _caption(comparison: Comparison, run: Run, picture: Picture) -> str:
+def caption_of(comparison: Comparison, run: Run, picture: Picture) -> str:
     """The first metric of the case in each region, where its scores are known."""
     if not comparison.metrics:
         return ""
     how = comparison.measure(comparison.metrics[0])
     values = [
         run.tested.get((how.name, region, picture.site), {}).get(picture.case)
-        for region in comparison.regions
+        for region in comparison.regions_of(how.name)
     ]
     if all(value is None for value in values):
         return ""
