@@ -37,7 +37,7 @@ class Head(_Record):
     head: Hash
 
 
-class Told(Head):
+class ToldHead(Head):
     """What a reply tells of the ledger: its head, and the hash of the line countersigned last."""
 
     known: Hash = START
@@ -80,7 +80,7 @@ class Witness:
     def note(self, site: str, reply: bytes) -> None:
         """Note what a reply tells of the site's ledger; say so where it is not the old one."""
         try:
-            told = Told.model_validate(header_of(reply).get(LEDGER))
+            told = ToldHead.model_validate(header_of(reply).get(LEDGER))
         except (PayloadError, ValidationError):
             return
         before = self.noted.get(site)
