@@ -139,7 +139,7 @@ def _dicom(files: Sequence[Path], root: Path) -> tuple[list[Input], list[tuple[P
 def _stem(file: Path, root: Path) -> str:
     """The path below the folder without its ending."""
     name = stem(file) if is_nifti(file) else file.stem
-    return file.relative_to(root).with_name(name or file.name).as_posix()
+    return (file.relative_to(root).parent / (name or file.name)).as_posix()
 
 
 def _distinct(inputs: Sequence[Input]) -> list[Input]:
