@@ -28,7 +28,8 @@ from polyclinic.engine.loop import RoundDone
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.states import StateFolder
 from polyclinic.engine.study import carry_out
-from polyclinic.engine.tensors import group, load_tensors
+from polyclinic.engine.tensors import load_tensors
+from polyclinic.federation.weights import group
 from polyclinic.methods import FINISHING_STEPS, METHODS
 from polyclinic.methods.costs import COSTS, FILE, Cost, Exchange
 from polyclinic.networks.contract import Segmenter

@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from polyclinic.catalog import BUILT_IN
-from polyclinic.config.callables import settings_model
+from polyclinic.config.callables import meanings, settings_model
 from polyclinic.config.chosen import TaskChoice
-from polyclinic.config.meanings import meanings
 from polyclinic.config.printing import literal
 from polyclinic.config.section import Section
 from polyclinic.config.task import Task

@@ -3,8 +3,6 @@
 `import polyclinic as pc` is quick: each name below is imported when it is first used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,41 +29,25 @@ _HOMES = {
     "load_model": "polyclinic.predict:load",
     "load_run": "polyclinic.api.results:load_run",
     "load_site": "polyclinic.api.sites:load_site",
-    "metrics": "polyclinic.api.metrics:",
+    "metrics": "polyclinic.api.metrics",
     "run": "polyclinic.api.running:run",
     "weaken": "polyclinic.weak:weaken",
 }
-"""Name → the module that has it, and what it is called there; nothing where it is the module."""
+"""Name → the module that has it, and what it is called there."""
 
-__all__ = [
-    "ConfigError",
-    "Method",
-    "Results",
-    "Segmenter",
-    "Study",
-    "__version__",
-    "load_model",
-    "load_run",
-    "load_site",
-    "metrics",
-    "run",
-    "weaken",
-]
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from pkgutil import resolve_name
 
     from polyclinic.environment import prepare_environment
 
     prepare_environment()
-    module, _, attribute = _HOMES[name].partition(":")
-    home = import_module(module)
-    thing = getattr(home, attribute) if attribute else home
-    globals()[name] = thing
-    return thing
+    globals()[name] = resolve_name(_HOMES[name])
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

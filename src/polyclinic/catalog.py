@@ -4,8 +4,6 @@ Packages offer things through entry points in the groups `polyclinic.methods`, `
 and so on; `GROUPS` has them all. Code of a package runs only once a study names what it offers.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """Derived randomness: every draw's seed follows from what it is for, not from earlier draws."""
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -22,7 +20,7 @@ def numpy_generator(*parts: object) -> np.random.Generator:
     return np.random.default_rng(derive(*parts))
 
 
-def torch_generator(*parts: object) -> torch.Generator:
+def torch_generator(*parts: object) -> "torch.Generator":
     """A CPU generator seeded by `derive`."""
     import torch
 

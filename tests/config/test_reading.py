@@ -9,7 +9,7 @@ HOSTILE = {
     "nested too deeply": "a = " + "[" * 5000,
     "line 2 has a key of more than 100 parts": "b = 1\n" + ".".join("a" * 30_000) + " = 1",
     "line 1 has a key": "[" + ".".join("a" * 30_000) + "]",
-    "longer than 1,048,576 letters": "#" * 2**20 + "\n",
+    "longer than 1,048,576 characters": "#" * 2**20 + "\n",
 }
 
 

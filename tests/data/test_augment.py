@@ -11,11 +11,11 @@ from polyclinic.data.augment import (
     augmented,
     draw_moves,
     draw_tiles,
-    moved_by_torch,
     normalised,
 )
 from polyclinic.data.cases import Cases
 from tests.data.augmenting import SIDE, cases, everything, moves
+from tests.data.by_torch import moved_by_torch
 
 
 def expected(data):
@@ -67,7 +67,7 @@ def test_flips_and_turns_are_exactly_numpys(upside_down, mirrored, turns):
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_compiled_way_agrees_with_the_way_of_other_devices(dtype, seed):
+def test_the_compiled_way_agrees_with_torchs_own_operations(dtype, seed):
     data, rng = cases(16, dtype=dtype), torch.Generator().manual_seed(seed)
     settings = AugmentationSettings(quarter_turns=True)
     arguments = data, torch.randperm(16, generator=rng), draw_moves(16, settings, rng), 0.8

@@ -34,13 +34,6 @@ def test_selecting_nothing_gives_no_cases():
     assert cases(3).select([]).images.shape == (0, 1, 16, 16)
 
 
-def test_moved_cases_keep_everything():
-    moved = cases(2, value=7).to("cpu")
-
-    assert moved.images.equal(cases(2, value=7).images)
-    assert moved.names == ("00", "01")
-
-
 def test_pooled_sites_keep_every_case_and_say_whose_it_is():
     pooled = pool([site("a", "mask", 3, value=1), site("b", "mask", 2, value=2)])
 

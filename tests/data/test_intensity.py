@@ -4,11 +4,12 @@ import torch
 from scipy import ndimage
 
 from polyclinic.config import AugmentationSettings
-from polyclinic.data.augment import augmented, draw_moves, moved_by_torch
+from polyclinic.data.augment import augmented, draw_moves
 from polyclinic.data.augment_kernels import move
 from polyclinic.data.batches import batches
-from polyclinic.data.intensity import altered, draw_looks, ranges_of
+from polyclinic.data.intensity import draw_looks, ranges_of
 from tests.data.augmenting import SIDE, cases, everything, moves
+from tests.data.by_torch import altered, moved_by_torch
 
 OFF = {"flips": False, "rotation": 0.0}
 ALL = AugmentationSettings(gamma=0.7, contrast=0.4, noise=0.1, blur=1.5, low_resolution=0.6)

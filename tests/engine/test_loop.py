@@ -111,6 +111,24 @@ def test_in_a_ring_each_site_gets_what_the_one_before_it_sent(tmp_path):
 
 
 @dataclass(frozen=True)
+class Warm(Method):
+    """Its first two rounds prepare it."""
+
+    def warm_rounds(self, rounds):
+        return 2
+
+    def warm_round(self):
+        return (replace(*self.each_round(), name="prepare"),)
+
+
+def test_the_best_round_is_none_of_those_that_only_prepare(tmp_path):
+    sites = MemorySites(dice={1: 0.7, 2: 0.9, 3: 0.3})
+    loop, _ = a_loop(tmp_path, sites, method=Warm())
+    list(loop.run())
+    assert loop.chosen_round == 3
+
+
+@dataclass(frozen=True)
 class InOrder(Method):
     """Looks at the order in which replies are combined."""
 

@@ -66,6 +66,20 @@ def test_steps_are_those_that_train_and_the_loss_that_of_the_main_stream(machine
     assert done.loss < 50
 
 
+@dataclass(frozen=True)
+class Uneven(Method):
+    """Three steps with a loss of 1, then one with a loss of 5."""
+
+    def train(self, site):
+        for value, steps in ((1, 3), (5, 1)):
+            site.fit(lambda s, b, v=value: v + 0 * self.loss(s, b), steps=steps)
+
+
+def test_the_loss_of_a_visit_is_the_mean_over_its_steps(machine):
+    runner, data = machine(Uneven())
+    assert visit(runner, data).loss == 2
+
+
 def test_a_stage_without_training_has_no_loss(machine):
     runner, data = machine()
     done = visit(runner, data, stage=runner.assignment.method.finalizing())

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from polyclinic.config import FederationSettings
-from polyclinic.federation.message import Message
+from polyclinic.federation.message import Message, models_in
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
 from polyclinic.runs import SiteInfo
@@ -46,3 +46,33 @@ def test_a_table_is_noted_with_its_round_and_its_sites():
     assert (table.round, table.name) == (4, "affinity")
     assert table.rows == table.columns == ("north", "south")
     assert table.values == ((1.0, 0.5), (0.25, 1.0))
+
+
+def test_what_is_remembered_of_the_other_sites_is_told_and_a_group_is_forgotten():
+    server = a_server()
+    names = ("head/north/w", "head/south/w", "headway/south/w", "head/northern/w")
+    server.memory = {name: torch.zeros(1) for name in names}
+    assert list(server.others("head", SITES[0])) == ["head/northern/w", "head/south/w"]
+    server.forget("head")
+    assert list(server.memory) == ["headway/south/w"]
+
+
+def test_models_among_extras_are_found_by_their_owners():
+    names = ("head/north/conv/1/w", "head/north/b", "head/south/b", "headway/east/b")
+    models = models_in({name: torch.zeros(1) for name in names}, "head")
+    assert {owner: list(model) for owner, model in models.items()} == {
+        "north": ["conv/1/w", "b"],
+        "south": ["b"],
+    }
+
+
+def test_a_message_names_the_values_that_nobody_should_take():
+    extras = {"low": torch.tensor([-3.0]), "high": torch.tensor([2.0]), "none": torch.empty(0)}
+    spoilt = {"nan": torch.tensor([float("nan")]), "whole": torch.tensor([9])}
+    assert Message(extras=extras).beyond(2.0) == ["low"]
+    assert Message(
+        extras=extras | spoilt, numbers={"inf": float("inf"), "one": 1.0}
+    ).not_finite() == [
+        "nan",
+        "inf",
+    ]

@@ -8,12 +8,13 @@ from polyclinic.engine.local import LocalSites, assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.tensors import load_tensors
-from polyclinic.federation.message import Message
+from polyclinic.federation.message import Message, models_in
+from polyclinic.federation.method import DISCLOSED
 from polyclinic.federation.server import Server
 from polyclinic.federation.weights import Weights
 from polyclinic.losses.inconsistency import guided_entropy
 from polyclinic.methods import FINISHING_STEPS, METHODS
-from polyclinic.methods.calibration import IGC, borrowed, fingerprint, fingerprints, hand_on, keep
+from polyclinic.methods.calibration import IGC, fingerprint, fingerprints, hand_on, keep
 from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.finetune import FineTune
 from polyclinic.networks.parts import everything, norms, part
@@ -202,7 +203,7 @@ def test_every_site_can_rebuild_every_other_s_model(federation):
     exchange.ask(exchange.disclose, 2)
     info = exchange.sites.trained[0]
     message = exchange.calibrate.message(exchange.server, info)
-    models = borrowed(message.extras)
+    models = models_in(message.extras, DISCLOSED)
     assert list(models) == [other.name for other in exchange.sites.trained[1:]]
     own = exchange.runner.opened(info, exchange.data[0], exchange.sites.states.load(info.name, 2))
     for name, disclosed in models.items():
@@ -235,7 +236,7 @@ def test_where_one_site_discloses_what_another_shares_all_get_both(federation):
     odd = {"disclosed/head.bias": torch.full_like(server.weights["head.bias"], 7.0)}
     keep(server, {first: Message(), second: Message(extras=odd), third: Message()})
     info = exchange.sites.trained[0]
-    models = borrowed(hand_on(server, info).extras)
+    models = models_in(hand_on(server, info).extras, DISCLOSED)
     assert set(models) == {second, third}  # who discloses nothing is a judge all the same
     assert torch.equal(models[second]["head.bias"], odd["disclosed/head.bias"])
     assert torch.equal(models[third]["head.bias"], server.weights["head.bias"])
@@ -246,7 +247,7 @@ def test_who_holds_back_what_the_server_does_not_have_is_no_judge(federation):
     first, second, third = (info.name for info in exchange.sites.trained)
     private = {"disclosed/private.bias": torch.ones(2)}
     keep(exchange.server, {first: Message(), second: Message(extras=private), third: Message()})
-    models = borrowed(hand_on(exchange.server, exchange.sites.trained[0]).extras)
+    models = models_in(hand_on(exchange.server, exchange.sites.trained[0]).extras, DISCLOSED)
     assert set(models) == {second}
 
 

@@ -5,7 +5,7 @@ import torch
 
 from polyclinic.methods import METHODS
 from polyclinic.methods.ditto import PERSONAL, Ditto
-from polyclinic.methods.pulling import towards_received
+from polyclinic.methods.pulling import towards
 from tests.federations import Done, equal
 
 LAST = "evaluation.choose=last"
@@ -23,7 +23,7 @@ class PersonalFirst(Ditto):
 
     def train(self, site):
         with site.using(PERSONAL):
-            site.fit(self.loss, hook=towards_received(site, self.pull))
+            site.fit(self.loss, hook=towards(site.message.weights, self.pull))
         site.fit(self.loss)
 
 

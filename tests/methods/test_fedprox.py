@@ -9,7 +9,7 @@ from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.federation.message import Message
 from polyclinic.methods.fedavg import FedAvg
 from polyclinic.methods.fedprox import FedProx
-from polyclinic.methods.pulling import towards_received
+from polyclinic.methods.pulling import towards
 from polyclinic.networks.parts import parameters, statistics
 from tests.federations import NETS, equal
 
@@ -81,7 +81,7 @@ def test_the_pull_is_the_gradient_of_half_the_squared_distance(federation):
     gradients = torch.autograd.grad(half, list(learning.values()))
     for parameter in learning.values():
         parameter.grad = torch.full_like(parameter, 2.0)
-    towards_received(site, 0.3)(learning)
+    towards(site.message.weights, 0.3)(learning)
     for parameter, gradient in zip(learning.values(), gradients, strict=True):
         torch.testing.assert_close(parameter.grad, 2.0 + 0.3 * gradient)
     assert any(float(gradient.abs().max()) > 0 for gradient in gradients)
@@ -94,7 +94,7 @@ def test_where_nothing_moved_yet_the_pull_is_exactly_none(federation):
     learning = dict(site.net.named_parameters())
     for parameter in learning.values():
         parameter.grad = torch.zeros_like(parameter)
-    towards_received(site, 1.0)(learning)
+    towards(site.message.weights, 1.0)(learning)
     assert all(not parameter.grad.any() for parameter in learning.values())
 
 
@@ -135,5 +135,5 @@ def test_the_pull_is_towards_the_weights_of_this_stage_and_not_of_an_earlier_one
     learning = dict(site.net.named_parameters())
     for parameter in learning.values():
         parameter.grad = torch.zeros_like(parameter)
-    towards_received(later, 1.0)(learning)
+    towards(later.message.weights, 1.0)(learning)
     assert all(not parameter.grad.any() for parameter in learning.values())

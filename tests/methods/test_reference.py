@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from bench.method_costs import cost_of
 
-from polyclinic.config.meanings import settings_of
+from polyclinic.config.callables import settings_of
 from polyclinic.methods import FINISHING_STEPS, METHODS
 from polyclinic.methods.costs import Cost, Exchange, cost_lines, measured_costs
 

@@ -89,7 +89,8 @@ def test_a_whole_network_is_taken_up_whole(tmp_path, small):
 
 
 def test_the_model_of_an_earlier_run_is_taken_up(tmp_path, small):
-    from polyclinic.engine.tensors import nested, save_tensors
+    from polyclinic.engine.tensors import save_tensors
+    from polyclinic.federation.weights import nested
 
     tensors = other(small)
     file = tmp_path / "server.safetensors"

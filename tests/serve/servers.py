@@ -5,8 +5,7 @@ from threading import Thread
 
 import httpx
 
-from polyclinic.serve.running import bound, url_of, web_server
-from polyclinic.serve.web import Limits, application
+from polyclinic.serve.web import Limits, application, bound, url_of, web_server
 
 LIMITS = Limits(megabytes=1.0)
 

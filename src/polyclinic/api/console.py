@@ -1,7 +1,5 @@
 """Where texts go: a console that takes nothing in a text for markup."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rich.console import Console

@@ -1,7 +1,5 @@
 """Objects of a script or a notebook that stand in a study where a file would have names."""
 
-from __future__ import annotations
-
 import sys
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping

@@ -5,8 +5,6 @@ one number or one per axis, and gives distances their unit. What holds for empty
 [decision 007](../decisions/007-empty-masks-and-distances.md).
 """
 
-from __future__ import annotations
-
 from numpy.typing import ArrayLike
 
 from polyclinic.evaluation import METRICS, MaskPair

@@ -1,7 +1,5 @@
 """A site's final model, straight from the folder of its run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """What a terminal, a notebook or a file shows of a study under way."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The results of runs as Python objects; everything is read from the run folders."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -103,7 +101,7 @@ class Results:
 
     def model(
         self, method: str | None = None, site: str | None = None, seed: int | None = None
-    ) -> Model:
+    ) -> "Model":
         """The final model of a method at a site; what there is only one of need not be said."""
         from polyclinic.api.model import model_of
 

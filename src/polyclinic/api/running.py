@@ -1,7 +1,5 @@
 """Running a study on this machine; the command line and scripts come along here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from polyclinic.api.progress import watching

@@ -1,7 +1,5 @@
 """Tables and curves that show themselves: as HTML in a notebook, as text elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from typing import Any, NamedTuple

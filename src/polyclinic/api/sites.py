@@ -1,7 +1,5 @@
 """The cases of a site as a study would see them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

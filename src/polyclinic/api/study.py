@@ -1,7 +1,5 @@
 """A study as a Python object: read from its file, or written down in the script itself."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
@@ -81,7 +79,7 @@ class Study:
             raise ConfigError(SOURCE, mistakes)
 
     @classmethod
-    def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> Study:
+    def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Study":
         """The study of a TOML file; `overrides` are as after --set: `["training.batch=4"]`."""
         study = cls.__new__(cls)
         study.tables = _tables()

@@ -5,21 +5,26 @@ the case: Watson et al., ICLR 2022 (arXiv 2111.08440). Judged at low rates of fa
 Carlini et al., S&P 2022 (arXiv 2112.03570).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from polyclinic.auditing.losses import Numbers, Sides, difficulty, losses, sides_of, unexplained
+from polyclinic.data.cases import Cases, SiteData, with_masks
 from polyclinic.engine.states import read_state
 from polyclinic.evaluation.membership import LEAST, Evidence, Success, success
 from polyclinic.exporting.choosing import Origin
-from polyclinic.exporting.trained import cases_of
+from polyclinic.exporting.trained import cases_of, in_use
+from polyclinic.federation.scoring import predictions
+from polyclinic.losses import Marginal, segmentation_loss
 from polyclinic.runs import RunError
 
+Numbers = NDArray[np.float64]
+TINY = 1e-7  # the smallest probability, so that no single pixel decides
 ALL = "all sites"
 ATTACKS = {
     "loss": "the model's loss of the case alone",
@@ -51,6 +56,25 @@ class Audit:
     remarks: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Sides:
+    """A site's cases with masks: those trained on, and those of validation and test."""
+
+    data: SiteData
+    members: Cases
+    others: tuple[Cases, ...]
+
+    @property
+    def parts(self) -> tuple[Cases, ...]:
+        """All of them, members first."""
+        return (self.members, *self.others)
+
+    @property
+    def patients(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The patient of each member and of each other case."""
+        return self.members.patients, tuple(p for each in self.others for p in each.patients)
+
+
 def audit(origins: Sequence[Origin], references: Sequence[Origin] = ()) -> Audit:
     """Attack the models of one run with the cases that lie here.
 
@@ -69,8 +93,47 @@ def audit(origins: Sequence[Origin], references: Sequence[Origin] = ()) -> Audit
     given = tuple(references) or (() if _alike(origins) else tuple(origins))
     evidence = _evidence(audited, sides, given)
     findings = [f for attack in evidence for f in _findings(attack, evidence[attack], sides)]
-    named = _named(references) if references else "the run itself" if given else "none"
+    titles = dict.fromkeys(f"{o.run.choice.title}, seed {o.run.seed}" for o in references)
+    named = "; ".join(titles) or ("the run itself" if given else "none")
     return Audit(tuple(audited), tuple(findings), named, tuple(_remarks(findings, lacking, given)))
+
+
+def sides_of(data: SiteData) -> Sides:
+    """A site's cases with masks, apart from each other."""
+    others = [with_masks(each) for each in (data.val, data.test)]
+    return Sides(data, with_masks(data.train), tuple(each for each in others if len(each)))
+
+
+def losses(origin: Origin, sides: Sides) -> Numbers:
+    """The loss of each case, members first: cross entropy and soft Dice against its mask."""
+    groups = sides.data.mask_groups
+    loss = Marginal(segmentation_loss, (groups,)) if groups else segmentation_loss
+    found: list[float] = []
+    with in_use(origin) as (method, site):
+        site = replace(site, data=sides.data)
+        for cases in sides.parts:
+            predicted = torch.cat([each.cpu() for each in predictions(method, site, cases)])
+            each_of = zip(predicted.clamp(min=TINY).log().split(1), cases.masks, strict=True)
+            found += [float(loss(maps, mask[None])) for maps, mask in each_of]
+    return np.array(found)
+
+
+def difficulty(sides: Sides) -> Numbers:
+    """The share of each case's pixels that lie at a border of its mask, members first.
+
+    Where borders are, every model errs, whether it has seen the case or not.
+    """
+    return np.concatenate([_borders(cases.masks) for cases in sides.parts])
+
+
+def unexplained(values: Numbers, by: Numbers) -> Numbers:
+    """What a straight line through all cases does not explain of their values.
+
+    Members and others are fitted together: a model that saw neither gives no hint this way.
+    """
+    if np.ptp(by) == 0:
+        return values - values.mean()
+    return values - np.polynomial.Polynomial.fit(by, values, 1)(by)
 
 
 def _alike(origins: Sequence[Origin]) -> bool:
@@ -127,11 +190,6 @@ def _findings(
         )
 
 
-def _named(references: Sequence[Origin]) -> str:
-    titles = dict.fromkeys(f"{o.run.choice.title}, seed {o.run.seed}" for o in references)
-    return "; ".join(titles)
-
-
 def _remarks(
     findings: Sequence[Finding], lacking: Sequence[str], references: Sequence[Origin]
 ) -> Iterable[str]:
@@ -160,3 +218,10 @@ def _remarks(
         yield "With fewer than 100 other cases, 1 % of false positives means none at all."
     for name in lacking:
         yield f"{name} was left out: its training cases, or all others, have no masks here."
+
+
+def _borders(masks: Tensor) -> Numbers:
+    count = partial(torch.sum, dim=(1, 2), dtype=torch.float64)
+    down = count(masks[:, 1:] != masks[:, :-1])
+    right = count(masks[:, :, 1:] != masks[:, :, :-1])
+    return np.asarray(((down + right) / masks[0].numel()).cpu().numpy(), np.float64)

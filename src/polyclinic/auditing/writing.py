@@ -1,9 +1,5 @@
 """An audit as files beside its run: all of it as JSON, the table as CSV, and a figure."""
 
-from __future__ import annotations
-
-import csv
-import io
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +15,7 @@ from polyclinic.report.figures.style import (
     style,
     to_data_uri,
 )
-from polyclinic.runs import RunFolder
+from polyclinic.runs import RunFolder, csv_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,10 +28,6 @@ def write_audit(audit: Audit) -> RunFolder:
     """Write audit.json, audit.csv and audit.svg into the run's folder; no case is named in them."""
     run = audit.origins[0].run
     rows = [_row(finding) for finding in audit.findings]
-    text = io.StringIO()
-    table = csv.DictWriter(text, rows[0], lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
     content = {
         "study": run.study.name,
         "method": run.choice.title,
@@ -45,7 +37,7 @@ def write_audit(audit: Audit) -> RunFolder:
         "findings": rows,
         "remarks": audit.remarks,
     }
-    run.folder.write_atomic(f"{NAME}.csv", text.getvalue())
+    run.folder.write_atomic(f"{NAME}.csv", csv_text([rows[0], *(row.values() for row in rows)]))
     run.folder.write_atomic(f"{NAME}.svg", _figure(audit.findings))
     run.folder.write_atomic(f"{NAME}.json", json.dumps(content, indent=2) + "\n")
     return run.folder
@@ -98,7 +90,7 @@ def _figure(findings: Sequence[Finding]) -> bytes:
         return to_data_uri(figure).file("svg")
 
 
-def _draw(panel: Axes, row: float, estimate: Estimate, number: int) -> None:
+def _draw(panel: "Axes", row: float, estimate: Estimate, number: int) -> None:
     colour = style(number).colour
     if estimate.low is not None and estimate.high is not None:
         panel.hlines([row], estimate.low, estimate.high, colors=colour, lw=1.8)

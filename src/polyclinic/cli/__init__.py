@@ -1,7 +1,5 @@
 """The command line: run, report, list, config, weaken, unseen, data, server, site and others."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +14,7 @@ from polyclinic.cli.code import tables
 from polyclinic.cli.contract import check_method
 from polyclinic.cli.deploy import app as deploy_app
 from polyclinic.cli.evaluate import compare_models, evaluate
-from polyclinic.cli.exchange import export_site, import_site
+from polyclinic.cli.exchange import Sheet, export_site, import_site
 from polyclinic.cli.export import export
 from polyclinic.cli.predict import predict
 from polyclinic.cli.run import Overrides, Runs, StudyFile, run
@@ -149,9 +147,7 @@ def weaken(
 def check(
     folder: Annotated[Path, typer.Argument(help="A site folder, or a folder of them.")],
     task: TaskName = None,
-    sheet: Annotated[Path, typer.Option(help="Where to draw the contact sheet.")] = Path(
-        "contact-sheet.png"
-    ),
+    sheet: Sheet = Path("contact-sheet.png"),
     runs: Runs = Path("runs"),
 ) -> None:
     """Check every file of every site; print a summary and draw a contact sheet."""
@@ -197,7 +193,7 @@ def split(
         typer.echo(str(file))
 
 
-def _task(name: str) -> Task:
+def _task(name: str) -> "Task":
     from polyclinic.data.tasks import task_called
 
     return task_called(name, tables().task)

@@ -1,7 +1,5 @@
 """polyclinic audit: whether final models give away which cases they were trained on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,29 +42,23 @@ def audit(
         typer.echo(f"audit: {folder.path}/audit.json, audit.csv, audit.svg")
 
 
-def _table(audit: Audit) -> Table:
+def _table(audit: "Audit") -> "Table":
     from rich.table import Table
 
     from polyclinic.evaluation.membership import RATES
 
     run = audit.origins[0].run
-    table = Table(title=f"{run.choice.title}, seed {run.seed}: are training cases told apart?")
     rates = (f"found at {100 * rate:g} %" for rate in RATES)
-    for heading in ("site", "attack", "members", "others", "AUC", *rates):
-        table.add_column(heading)
+    heads = ("site", "attack", "members", "others", "AUC", *rates)
+    title = f"{run.choice.title}, seed {run.seed}: are training cases told apart?"
+    table = Table(*heads, title=title)
     for each in audit.findings:
-        table.add_row(
-            each.site,
-            each.attack,
-            str(each.members),
-            str(each.others),
-            _told(each.success.auc),
-            *map(_told, each.success.found),
-        )
+        told = map(_told, (each.success.auc, *each.success.found))
+        table.add_row(each.site, each.attack, str(each.members), str(each.others), *told)
     return table
 
 
-def _told(estimate: Estimate) -> str:
+def _told(estimate: "Estimate") -> str:
     if estimate.low is None:
         return f"{estimate.value:.2f}"
     return f"{estimate.value:.2f} ({estimate.low:.2f} to {estimate.high:.2f})"

@@ -1,7 +1,5 @@
 """polyclinic check-method: whether a method keeps the contract."""
 
-from __future__ import annotations
-
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +34,7 @@ def check_method(
     typer.echo(f"{method} keeps the contract")
 
 
-def method_named(text: str) -> type[Method]:
+def method_named(text: str) -> "type[Method]":
     """The class that a name of the table, or a file and a class, stands for."""
     known = tables()
     try:

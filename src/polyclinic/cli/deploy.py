@@ -1,7 +1,5 @@
 """Commands that prepare a federation of real hospitals: polyclinic deploy init and others."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +8,8 @@ from typing import Annotated
 import typer
 
 from polyclinic.cli.code import tables
+from polyclinic.cli.federation import Node
+from polyclinic.cli.run import StudyFile
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -23,7 +23,7 @@ def needs_flower() -> None:
 
 @app.command()
 def init(
-    study: Annotated[Path, typer.Argument(help="The TOML file of the study.")],
+    study: StudyFile,
     address: Annotated[
         str, typer.Option(help="Where hospitals reach the coordinator, as fl.example.org:443.")
     ],
@@ -50,9 +50,7 @@ def init(
 
 
 @app.command()
-def check(
-    site: Annotated[Path, typer.Argument(help="The node.toml of this hospital.")],
-) -> None:
+def check(site: Node) -> None:
     """Check everything a hospital needs before it trains; every ✗ says what to do."""
     from polyclinic.catalog import installed
     from polyclinic.config.node_file import load_node_file

@@ -1,7 +1,5 @@
 """polyclinic evaluate and compare-models: packages on labelled folders; need no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """`polyclinic data import` and `polyclinic data export`: sites from and to other layouts."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +11,10 @@ from polyclinic.cli.code import tables
 
 if TYPE_CHECKING:
     from polyclinic.data.tasks import Task
-    from polyclinic.data.understanding import Choices, Understood
+    from polyclinic.data.understanding import Choices
 
 Runs = Annotated[Path, typer.Option("--runs", help="Where volumes and the salt of names are kept.")]
+Sheet = Annotated[Path, typer.Option(help="Where to draw the contact sheet.")]
 
 
 def import_site(
@@ -34,9 +33,7 @@ def import_site(
     colours: Annotated[
         str | None, typer.Option(help='What their colours mean: "#ff0000=rim,#0000ff=cup".')
     ] = None,
-    sheet: Annotated[Path, typer.Option(help="Where to draw the contact sheet.")] = Path(
-        "contact-sheet.png"
-    ),
+    sheet: Sheet = Path("contact-sheet.png"),
     leave_out: Annotated[
         bool, typer.Option("--leave-out", help="Leave out what has mistakes, import the rest.")
     ] = False,
@@ -87,7 +84,7 @@ def _import(
     source: Path,
     destination: Path,
     task: str | None,
-    choices: Choices,
+    choices: "Choices",
     sheet: Path,
     leave_out: bool,
     yes: bool,
@@ -101,7 +98,8 @@ def _import(
     def agree() -> bool:
         typer.echo(f"contact sheet: {sheet}")
         ask = sys.stdin.isatty() and not yes
-        return not ask or typer.confirm(f"Write {_sites(understood)} to {destination}?")
+        sites = ", ".join(site.name for site in understood.sites)
+        return not ask or typer.confirm(f"Write {sites} to {destination}?")
 
     with understanding(source, choices, runs / VOLUMES) as understood:
         show_understood(understood)
@@ -117,11 +115,7 @@ def _import(
         typer.echo("nothing was written")
 
 
-def _sites(understood: Understood) -> str:
-    return ", ".join(site.name for site in understood.sites)
-
-
-def _task(names: list[str | None]) -> Task:
+def _task(names: list[str | None]) -> "Task":
     """The one task that is named; a person is to say it where there is none, or several."""
     from polyclinic.data.tasks import task_called
     from polyclinic.data.understanding import Unclear

@@ -1,7 +1,5 @@
 """polyclinic export: trained models as files that other programs use."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -59,7 +57,7 @@ def export(
         )
 
 
-def _write(origins: list[Origin], to: Path, format_: Format, title: str | None) -> None:
+def _write(origins: "list[Origin]", to: Path, format_: Format, title: str | None) -> None:
     from polyclinic.exporting.packaging import packaged
     from polyclinic.predict.package import GRAPH
     from polyclinic.runs import write_atomic
@@ -78,7 +76,7 @@ def _write(origins: list[Origin], to: Path, format_: Format, title: str | None) 
     typer.echo(f"{to}  {package.facts.title}  {package.content_hash[:12]}")
 
 
-def _name(origin: Origin, among: list[Origin], format_: Format) -> str:
+def _name(origin: "Origin", among: "list[Origin]", format_: Format) -> str:
     from polyclinic.runs import slug
 
     runs = {each.run.folder.path for each in among}

@@ -1,7 +1,5 @@
 """Commands of a federation of real hospitals: polyclinic server | site | approve | ledger."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Callable
@@ -11,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from polyclinic.cli.code import tables
+from polyclinic.cli.code import say, tables
+from polyclinic.cli.run import Fresh, Overrides, Resume, Runs, StudyFile
 
 if TYPE_CHECKING:
     from polyclinic.engine.flower.ledger import Ledger
@@ -19,23 +18,23 @@ if TYPE_CHECKING:
 ledger_app = typer.Typer(
     help="Look after the list of everything that left a site.", no_args_is_help=True
 )
+Node = Annotated[Path, typer.Argument(help="The node.toml of this hospital.")]
+LedgerPath = Annotated[Path, typer.Argument(help="A ledger, a state folder or a node.toml.")]
+Insecure = Annotated[
+    bool, typer.Option(help="No encryption and no proof of identity: for trials only.")
+]
 
 
 def server(
-    study: Annotated[Path, typer.Argument(help="The TOML file of the study.")],
-    overrides: Annotated[
-        list[str],
-        typer.Option("--set", help="Change a setting of the study.", metavar="KEY=VALUE"),
-    ] = [],  # noqa: B006 (typer wants the plain value)
+    study: StudyFile,
+    overrides: Overrides = [],  # noqa: B006 (typer wants the plain value)
     coordinator: Annotated[
         Path, typer.Option(help="The file that `polyclinic deploy init` wrote.")
     ] = Path("coordinator.toml"),
-    resume: Annotated[bool, typer.Option(help="Continue where the runs stand.")] = False,
-    fresh: Annotated[bool, typer.Option(help="Remove earlier runs of this study.")] = False,
-    runs: Annotated[Path, typer.Option(help="The folder that holds all runs.")] = Path("runs"),
-    insecure: Annotated[
-        bool, typer.Option(help="No encryption and no proof of identity: for trials only.")
-    ] = False,
+    resume: Resume = False,
+    fresh: Fresh = False,
+    runs: Runs = Path("runs"),
+    insecure: Insecure = False,
 ) -> None:
     """Run a study across hospitals: start or join the SuperLink, then write the report."""
     from polyclinic.api.progress import watching
@@ -52,7 +51,7 @@ def server(
     file = load_coordinator_file(coordinator)
     _refuse_unsaid_insecurity(file.insecure, insecure, coordinator)
     try:
-        host = Coordinator(file, _say, going_on=_until_ended())
+        host = Coordinator(file, say, going_on=_until_ended())
         with host.open(), watching(settings, runs, fresh=fresh) as watch:
             done = host.run(settings, runs, resume=resume, fresh=fresh, watch=watch)
     except KeyboardInterrupt:
@@ -65,10 +64,8 @@ def server(
 
 
 def site(
-    file: Annotated[Path, typer.Argument(help="The node.toml of this hospital.")],
-    insecure: Annotated[
-        bool, typer.Option(help="No encryption and no proof of identity: for trials only.")
-    ] = False,
+    file: Node,
+    insecure: Insecure = False,
 ) -> None:
     """Take part in a study as one site, until this is ended."""
     from polyclinic.config.node_file import load_node_file
@@ -77,13 +74,13 @@ def site(
 
     settings = load_node_file(file, KINDS)
     _refuse_unsaid_insecurity(settings.server.insecure, insecure, file)
-    run_site(settings, file, say=_say, going_on=_until_ended())
+    run_site(settings, file, say=say, going_on=_until_ended())
     typer.echo(f"site {settings.name} has left; its state is kept", err=True)
     sys.exit(130)
 
 
 def approve(
-    file: Annotated[Path, typer.Argument(help="The node.toml of this hospital.")],
+    file: Node,
     study: Annotated[
         str, typer.Argument(help="The beginning of the study's hash; without it, all are shown.")
     ] = "",
@@ -115,7 +112,7 @@ def approve(
 
 @ledger_app.command()
 def show(
-    path: Annotated[Path, typer.Argument(help="A ledger, a state folder or a node.toml.")],
+    path: LedgerPath,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Tell in plain words what left this site, how often, how much, and to whom."""
@@ -134,7 +131,7 @@ def show(
 
 @ledger_app.command()
 def verify(
-    path: Annotated[Path, typer.Argument(help="A ledger, a state folder or a node.toml.")],
+    path: LedgerPath,
     against: Annotated[
         Path | None, typer.Option(help="The ledgers.json that the coordinator keeps.")
     ] = None,
@@ -164,7 +161,7 @@ def verify(
         typer.echo(line)
 
 
-def _ledger(path: Path) -> Ledger:
+def _ledger(path: Path) -> "Ledger":
     """The ledger of a site, by its file, its state folder or its node.toml."""
     from polyclinic.config.node_file import load_node_file
     from polyclinic.engine.flower.ledger import Ledger
@@ -175,10 +172,6 @@ def _ledger(path: Path) -> Ledger:
     if not ledger.path.exists():
         raise ValueError(f"there is no ledger at {ledger.path}")
     return ledger
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
 
 
 def _refuse_unsaid_insecurity(in_file: bool, typed: bool, file: Path) -> None:

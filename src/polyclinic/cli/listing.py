@@ -1,7 +1,5 @@
 """What `polyclinic list` says of methods, networks and others, of one method, or of a file."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any
 
 from polyclinic.catalog import things_in
 from polyclinic.config import Origin, Tables, describe
-from polyclinic.config.meanings import settings_of
+from polyclinic.config.callables import settings_of
 from polyclinic.config.mistakes import did_you_mean
 from polyclinic.config.printing import literal
 from polyclinic.methods.costs import cost_lines, measured_costs
@@ -31,7 +29,9 @@ def listing(what: str, tables: Tables) -> Iterator[str]:
             yield from _about(what, getattr(tables, table)[what])
             return
     if what.endswith(".py"):
-        entries = list(_in_file(Path(what)))
+        file = Path(what)
+        origin = str(Origin(file=file))
+        entries = [(f"{table} {key}", origin, _summary(it)) for table, key, it in things_in(file)]
     elif what in THINGS:
         entries = [entry for table in THINGS[what] for entry in _in_table(table, tables)]
     else:
@@ -75,12 +75,6 @@ def _default(value: Any) -> str:
     if value is inspect.Parameter.empty:
         return "required"
     return "–" if value is None else literal(value)
-
-
-def _in_file(file: Path) -> Iterator[tuple[str, str, str]]:
-    origin = str(Origin(file=file))
-    for table, name, thing in things_in(file):
-        yield f"{table} {name}", origin, _summary(thing)
 
 
 def _summary(thing: Any) -> str:

@@ -1,7 +1,5 @@
 """polyclinic predict: a model package on files and folders of images; needs no torch."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,6 +8,9 @@ import typer
 
 ModelFile = Annotated[Path, typer.Argument(help="A model package, from polyclinic export.")]
 Threads = Annotated[int, typer.Option(min=0, help="Threads of onnxruntime; 0 is all cores.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Do not predict mirrored images for the note.")
+]
 
 
 def predict(
@@ -30,9 +31,7 @@ def predict(
         tuple[float, float] | None,
         typer.Option(help="Millimetres between rows and columns of pictures.", min=0),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Do not predict mirrored images for the note.")
-    ] = False,
+    quick: Quick = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier predictions.")] = False,
     threads: Threads = 0,
 ) -> None:

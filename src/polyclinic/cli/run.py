@@ -1,7 +1,5 @@
 """The command that runs a study."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path
@@ -24,6 +22,8 @@ Overrides = Annotated[
 Runs = Annotated[
     Path, typer.Option("--runs", help="The folder that holds all runs, and volumes read once.")
 ]
+Resume = Annotated[bool, typer.Option(help="Continue where the runs stand.")]
+Fresh = Annotated[bool, typer.Option(help="Remove earlier runs of this study.")]
 
 
 def run(
@@ -33,8 +33,8 @@ def run(
         list[str],
         typer.Option("--only", help="Run the method of this title alone; repeatable."),
     ] = [],  # noqa: B006 (typer wants the plain value)
-    resume: Annotated[bool, typer.Option(help="Continue where the runs stand.")] = False,
-    fresh: Annotated[bool, typer.Option(help="Remove earlier runs of this study.")] = False,
+    resume: Resume = False,
+    fresh: Fresh = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only show the runs and how long they will take.")
     ] = False,
@@ -54,7 +54,7 @@ def run(
         _run(settings, runs, resume=resume, fresh=fresh)
 
 
-def _show_plan(study: Study, root: Path, *, fresh: bool) -> None:
+def _show_plan(study: "Study", root: Path, *, fresh: bool) -> None:
     from polyclinic.api.progress import shown_plan
     from polyclinic.engine.planning import plan_of
     from polyclinic.runs import SPLITS
@@ -63,7 +63,7 @@ def _show_plan(study: Study, root: Path, *, fresh: bool) -> None:
         typer.echo(line)
 
 
-def _run(study: Study, root: Path, *, resume: bool, fresh: bool) -> None:
+def _run(study: "Study", root: Path, *, resume: bool, fresh: bool) -> None:
     from polyclinic.api.running import do_runs
     from polyclinic.cli.terminal_tables import show_summary
     from polyclinic.engine.grid import FailedRuns

@@ -1,13 +1,12 @@
 """polyclinic serve: a model package behind a page, HTTP and DICOM; needs no torch."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 
-from polyclinic.cli.predict import ModelFile, Threads
+from polyclinic.cli.code import say
+from polyclinic.cli.predict import ModelFile, Quick, Threads
 
 MISSING = "serving needs more packages: pip install 'polyclinic[serve]'"
 
@@ -37,9 +36,7 @@ def serve(
         list[str],
         typer.Option(help="An AE title that may send; default: all of this machine.", metavar="AE"),
     ] = [],  # noqa: B006 (typer wants the plain value)
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Do not predict mirrored images for the note.")
-    ] = False,
+    quick: Quick = False,
     threads: Threads = 0,
 ) -> None:
     """Serve a model: a page to upload images to, HTTP for programs, DICOM for scanners."""
@@ -48,8 +45,14 @@ def serve(
     try:
         from polyclinic.serve.dicom_node import Listening, check_callers, dicom_node, node_called
         from polyclinic.serve.guard import check_token
-        from polyclinic.serve.running import bound, run_until_ended, url_of, web_server
-        from polyclinic.serve.web import Limits, application
+        from polyclinic.serve.web import (
+            Limits,
+            application,
+            bound,
+            run_until_ended,
+            url_of,
+            web_server,
+        )
     except ImportError as error:
         raise ValueError(MISSING) from error
     check_token(host, token)
@@ -65,12 +68,8 @@ def serve(
         listening = stack.enter_context(bound(host, port))
         if to and dicom is not None:
             where = Listening(host, dicom, title, tuple(dicom_from), megabytes, seconds)
-            node = dicom_node(loaded, where, to, _say, flips=not quick)
-            _say(f"DICOM: {title} at port {stack.enter_context(node)}, answers to {send_to}")
-        _say(f"{loaded.facts.title}: {url_of(listening)} (Ctrl-C ends it)")
+            node = dicom_node(loaded, where, to, say, flips=not quick)
+            say(f"DICOM: {title} at port {stack.enter_context(node)}, answers to {send_to}")
+        say(f"{loaded.facts.title}: {url_of(listening)} (Ctrl-C ends it)")
         run_until_ended(web_server(app, limits), listening)
-    _say("ended")
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
+    say("ended")

@@ -1,7 +1,5 @@
 """What the terminal shows of results and of folders."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,11 +22,10 @@ def show_summary(paths: Sequence[Path]) -> None:
     CONSOLE.print(summary_table(paths))
 
 
-def show_check(summary: Summary) -> None:
+def show_check(summary: "Summary") -> None:
     """What a folder of sites holds, and its errors and warnings."""
-    table = Table(title=f"{summary.task.name}, sites: {len(summary.sites)}")
-    for heading in ("site", "cases", "patients", "train/val/test", "size", "classes", "labels"):
-        table.add_column(heading)
+    heads = ("site", "cases", "patients", "train/val/test", "size", "classes", "labels")
+    table = Table(*heads, title=f"{summary.task.name}, sites: {len(summary.sites)}")
     for site in summary.sites:
         splits = "/".join(str(site.splits.get(split, 0)) for split in ("train", "val", "test"))
         sizes = {f"{high}×{wide}" for high, wide in (site.smallest, site.largest)}
@@ -44,13 +41,12 @@ def show_check(summary: Summary) -> None:
     CONSOLE.print(f"errors: {len(summary.mistakes)}, warnings: {len(summary.warnings)}")
 
 
-def show_evaluation(evaluation: Evaluation) -> None:
+def show_evaluation(evaluation: "Evaluation") -> None:
     """Means of models at sites, with intervals."""
     from polyclinic.predict.pages import score
 
-    table = Table(title="mean over cases (95 % interval, bootstrap over patients)")
-    for heading in ("model", "site", "region", *(m.title for m in evaluation.metrics.values())):
-        table.add_column(heading)
+    heads = ("model", "site", "region", *(m.title for m in evaluation.metrics.values()))
+    table = Table(*heads, title="mean over cases (95 % interval, bootstrap over patients)")
     lines: dict[tuple[str, str, str], list[str]] = {}
     for model, facts in evaluation.summary():
         lines.setdefault((model, facts.site, facts.region), []).append(score(facts))
@@ -59,11 +55,10 @@ def show_evaluation(evaluation: Evaluation) -> None:
     CONSOLE.print(table)
 
 
-def show_understood(understood: Understood) -> None:
+def show_understood(understood: "Understood") -> None:
     """What a source was understood as, and the files that are left out."""
-    table = Table(title=f"{understood.source}: {understood.layout}")
-    for heading in ("site", "cases", "of", "patients", "masks", "labels", "slices", "pixels (mm)"):
-        table.add_column(heading)
+    heads = ("site", "cases", "of", "patients", "masks", "labels", "slices", "pixels (mm)")
+    table = Table(*heads, title=f"{understood.source}: {understood.layout}")
     for site in understood.sites:
         table.add_row(*_understood(site))
     CONSOLE.print(table)
@@ -74,7 +69,7 @@ def show_understood(understood: Understood) -> None:
             CONSOLE.print(f"warning: {understood.told(line)}", style="yellow")
 
 
-def _axis(site: SiteFolder) -> str:
+def _axis(site: "SiteFolder") -> str:
     """Along which axis the site's volumes are cut."""
     from polyclinic.data.formats.instances import is_dicom
     from polyclinic.data.formats.volume import usual_axis
@@ -83,7 +78,7 @@ def _axis(site: SiteFolder) -> str:
     return site.toml.axis or ", ".join(sorted(usual))
 
 
-def _understood(site: SiteFolder) -> tuple[str, ...]:
+def _understood(site: "SiteFolder") -> tuple[str, ...]:
     volumes = {case.volume for case in site.cases if case.volume}
     pictures = sum(case.volume is None for case in site.cases)
     parts = [(len(volumes), "volumes"), (pictures, "pictures")]

@@ -21,35 +21,3 @@ from polyclinic.config.task import Task
 from polyclinic.config.task_entry import read_task
 from polyclinic.config.weak_settings import WeakSettings
 from polyclinic.config.weightings import uniform_row_told, weighting_of
-
-__all__ = [
-    "AugmentationSettings",
-    "Choice",
-    "ConfigError",
-    "DataSettings",
-    "EngineSettings",
-    "EvaluationSettings",
-    "Factory",
-    "FederationSettings",
-    "MethodChoice",
-    "Mistake",
-    "NetworkChoice",
-    "Origin",
-    "SiteSettings",
-    "Study",
-    "Tables",
-    "Task",
-    "TrainingSettings",
-    "WeakSettings",
-    "changes",
-    "describe",
-    "file_of",
-    "load_study",
-    "only_methods",
-    "package_name",
-    "read_study",
-    "read_task",
-    "to_toml",
-    "uniform_row_told",
-    "weighting_of",
-]

@@ -1,10 +1,12 @@
-"""The settings that a callable's own signature declares."""
+"""The settings that a callable's own signature declares, and what the code says they mean."""
 
+import ast
 import inspect
-from collections.abc import Callable, Mapping
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -35,6 +37,38 @@ def defaults_of(thing: Callable[..., Any]) -> dict[str, Any]:
     return {name: _default(thing, each) for name, each in settings.items()}
 
 
+class Setting(NamedTuple):
+    """A setting of a method, with its path where it stands in an inner table."""
+
+    name: str
+    default: Any
+    meaning: str
+
+
+def settings_of(thing: Any, path: str = "") -> Iterator[Setting]:
+    """The settings of a class, those of inner tables under their names.
+
+    `thing` is a class or, for an inner table, the instance that holds its defaults.
+    """
+    owner = type(thing) if path else thing
+    told = meanings(owner)
+    for name, usual in defaults_of(owner).items():
+        default = getattr(thing, name) if path else usual
+        if is_dataclass(default):
+            yield from settings_of(default, f"{path}{name}.")
+        else:
+            yield Setting(f"{path}{name}", default, told.get(name, ""))
+
+
+def meanings(thing: Any) -> dict[str, str]:
+    """The docstring after each attribute of a class and its bases, by name."""
+    found: dict[str, str] = {}
+    for owner in reversed(getattr(thing, "__mro__", ())):
+        if owner.__module__.partition(".")[0] not in ("builtins", "pydantic", "typing", "torch"):
+            found |= _own_meanings(owner)
+    return found
+
+
 def parameters(
     thing: Callable[..., Any], given: frozenset[str] = frozenset()
 ) -> dict[str, inspect.Parameter]:
@@ -58,7 +92,9 @@ def settings_model(
     # Aliases, because a setting may be called what a pydantic model calls its own (copy, json).
     declared: dict[str, Any] = {name: (hint, None) for name, hint in around.items()}
     for index, (name, parameter) in enumerate(settings.items()):
-        field = _field(name, _default(thing, parameter))
+        default = _default(thing, parameter)
+        given_default = {} if default is inspect.Parameter.empty else {"default": default}
+        field = Field(alias=name, **given_default)
         declared[f"setting_{index}"] = (hints.get(name, Any), field)
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
     return create_model("Settings", __config__=config, **declared)
@@ -73,11 +109,6 @@ def completed(thing: Callable[..., Any], entry: Mapping[str, Any]) -> dict[str, 
             inner = {key: plain(value) for key, value in vars(default).items()}
             entry[name] = inner | entry[name]
     return entry
-
-
-def _field(name: str, default: Any) -> Any:
-    required = default is inspect.Parameter.empty
-    return Field(alias=name) if required else Field(default=default, alias=name)
 
 
 def _default(thing: Any, parameter: inspect.Parameter) -> Any:
@@ -104,3 +135,16 @@ def _first_line(thing: Any) -> str:
     # A dataclass without a docstring gets its signature as one, which says nothing here.
     written = not text.startswith(f"{getattr(thing, '__name__', '')}(")
     return text if written else ""
+
+
+def _own_meanings(owner: type) -> dict[str, str]:
+    try:
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+    except OSError:  # written where no file is
+        return {}
+    assert isinstance(node, ast.ClassDef)
+    return {
+        ast.unparse(field.target): ast.literal_eval(text.value)
+        for field, text in zip(node.body, node.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }

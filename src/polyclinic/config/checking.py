@@ -4,7 +4,7 @@ import json
 import re
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
@@ -72,7 +72,7 @@ def check(
         errors = error.errors(include_url=False)
         found += [_mistake(each, table) for each in errors if each["type"] not in _TOLD]
     merged = _merged(found)
-    mistakes += [_under(key, mistake) for mistake in merged]
+    mistakes += [replace(each, key=f"{key}.{each.key}".strip(".")) for each in merged]
     return None if merged else checked
 
 
@@ -151,11 +151,6 @@ def _merged(mistakes: list[Mistake]) -> list[Mistake]:
         )
         for key, group in by_key.items()
     ]
-
-
-def _under(key: str, mistake: Mistake) -> Mistake:
-    full = f"{key}.{mistake.key}".strip(".")
-    return Mistake(full, mistake.problem, mistake.value, mistake.allowed, mistake.meant)
 
 
 def _unknown_keys(kind: Any, value: Any, table: Any, place: Place) -> Iterator[Mistake]:

@@ -16,7 +16,7 @@ from polyclinic.config.chosen import (
     Weighting,
 )
 from polyclinic.config.data_settings import LabelKind
-from polyclinic.config.mistakes import Mistake, unknown
+from polyclinic.config.mistakes import Mistake, multiples_near, unknown
 from polyclinic.config.printing import literal
 from polyclinic.config.section import Title
 from polyclinic.config.study import FederationSettings
@@ -186,9 +186,8 @@ def fitting(task: TaskChoice, network: NetworkChoice, mistakes: list[Mistake]) -
     # With tiles whole images pass, too: when pictures for the report are drawn.
     for key, size in (("resolution", task.built.resolution), ("tile", task.built.tile)):
         if size % divisor:
-            below = size // divisor * divisor
-            near = f"{below} or {below + divisor}" if below else str(divisor)
-            problem = f"must be a multiple of {divisor} for the network {network.name}; try {near}"
+            name, near = network.name, multiples_near(size, divisor)
+            problem = f"must be a multiple of {divisor} for the network {name}; try {near}"
             mistakes.append(Mistake(f"task.{key}", problem, literal(size)))
 
 

@@ -1,7 +1,5 @@
 """What is set otherwise than when a run was begun."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -7,8 +7,7 @@ from pydantic import Field
 
 from polyclinic.config.checking import check
 from polyclinic.config.mistakes import ConfigError, Mistake
-from polyclinic.config.paths import make_absolute
-from polyclinic.config.reading import read_toml
+from polyclinic.config.reading import make_absolute, read_toml
 from polyclinic.config.section import FolderName, Section, UnlessInsecure
 
 
@@ -24,11 +23,7 @@ class ServerCertificates(Section):
 
 
 class CoordinatorFile(Section):
-    """All of a coordinator.toml, its paths absolute.
-
-    The server listens on this host and port, behind the proxy that the sites talk to; `keys` gives
-    each site's public key.
-    """
+    """All of a coordinator.toml, its paths absolute; sites talk to the proxy before the server."""
 
     host: str = "127.0.0.1"
     """Address that the SuperLink listens on."""

@@ -8,13 +8,7 @@ from polyclinic.config.section import AtLeastOne, Count, Device, Positive, Secti
 
 
 class EngineSettings(Section):
-    """What carries the messages, and what computes.
-
-    With Flower each site has its own device and threads; a stage takes at most `deadline` seconds,
-    a site that cannot be reached is waited for `patience` seconds once the others have answered,
-    the study stops where less than the `quorum`'s share of the sites answers, and at most so many
-    sites as `at_once` says work at the same time, for machines and lines that cannot bear them all.
-    """
+    """What carries the messages, and what computes; with Flower each site decides the latter."""
 
     needs: ClassVar = {
         **dict.fromkeys(("jobs", "workers", "threads", "device"), ("name", "local")),

@@ -6,13 +6,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from polyclinic.config.basing import read_with_base
 from polyclinic.config.checking import addresses, check
 from polyclinic.config.choices import ChoiceReader, fitting
 from polyclinic.config.data_settings import NO_FOLDER
 from polyclinic.config.mistakes import ConfigError, Mistake, nearest
-from polyclinic.config.overrides import apply_overrides, shape
+from polyclinic.config.overrides import Setting, apply_overrides, leaves, shape
 from polyclinic.config.printing import literal
+from polyclinic.config.reading import read_toml
 from polyclinic.config.study import Conditions, FederationSettings, Study
 from polyclinic.config.sweeping import (
     Sweep,
@@ -39,6 +39,31 @@ def load_study(path: str | Path, overrides: Sequence[str], tables: Tables) -> St
     file = Path(path)
     content = read_with_base(file, tables)
     return read_study(content, tables, source=file, beside=file.parent, overrides=overrides)
+
+
+def read_with_base(file: Path, tables: Tables, above: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What a study's file says, put into what its base says as `--set` would put it.
+
+    A list, such as [[method]], takes the place of the base's. Names are never inherited.
+    """
+    own = read_toml(file)
+    base = own.pop("base", None)
+    if base is None:
+        return {"name": file.stem} | own
+    above = (*above, file.name)
+    if problem := _problem_of_base(base, above):
+        raise ConfigError(file, [Mistake("base", problem, literal(base))])
+    study = read_with_base(file.with_name(base), tables, above) | {"name": file.stem}
+    mistakes: list[Mistake] = []
+    shape(study)
+    for key, value in leaves("", own):
+        setting = Setting(key, value, tables)
+        setting.put(study, "", key)
+        mistakes += setting.mistakes
+        shape(study)
+    if mistakes:
+        raise ConfigError(file, mistakes)
+    return study
 
 
 def read_study(
@@ -181,3 +206,9 @@ def _refuse_repeated_sites(sites: list[Any], mistakes: list[Mistake]) -> None:
     for name in sorted(repeated):
         problem = "is the name of more than one site; names must differ"
         mistakes.append(Mistake(f"site.{name}.name", problem, literal(name)))
+
+
+def _problem_of_base(base: Any, above: tuple[str, ...]) -> str:
+    if not isinstance(base, str) or not base or base != Path(base).name:
+        return "must be the name of a file in the same folder"
+    return f"is its own base: {' → '.join((*above, base))}" if base in above else ""

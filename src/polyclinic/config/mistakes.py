@@ -70,5 +70,11 @@ def did_you_mean(wrong: Any, allowed: Iterable[str]) -> str:
     return f'; did you mean "{near}"?' if near else ""
 
 
+def multiples_near(size: int, divisor: int) -> str:
+    """The multiples of a number on both sides of a size, for sentences."""
+    below = size // divisor * divisor
+    return f"{below} or {below + divisor}" if below else str(divisor)
+
+
 def _shortened(value: str) -> str:
     return value if len(value) <= _LONGEST_VALUE else f"{value[: _LONGEST_VALUE - 1]}…"

@@ -11,8 +11,7 @@ from pydantic import AfterValidator, Field
 from polyclinic.config.checking import check
 from polyclinic.config.data_settings import LabelKind
 from polyclinic.config.mistakes import ConfigError, Mistake
-from polyclinic.config.paths import make_absolute
-from polyclinic.config.reading import read_toml
+from polyclinic.config.reading import make_absolute, read_toml
 from polyclinic.config.section import (
     AtLeastOne,
     Count,
@@ -37,10 +36,6 @@ def split_address(address: str) -> tuple[str, int]:
 def _is_address(address: str) -> str:
     split_address(address)
     return address
-
-
-def _in_one_spelling(packages: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(map(package_name, packages))
 
 
 Names = Annotated[tuple[str, ...], AfterValidator(unique)]
@@ -90,7 +85,7 @@ class Permissions(Section):
     """Keys of the sites to which that may be encrypted; by default whichever the server names."""
     methods: Names = ("*",)
     """Methods that the site takes part in."""
-    packages: Annotated[tuple[str, ...], AfterValidator(_in_one_spelling)] = ()
+    packages: tuple[Annotated[str, AfterValidator(package_name)], ...] = ()
     """Installed packages, beside Polyclinic, whose code a study may use here."""
     weights: tuple[Path, ...] = ()
     """Files of weights here that a study may start from; it names them by their SHA-256."""

@@ -34,6 +34,11 @@ def literal(value: Any) -> str:
     return tomli_w.dumps({"_": value}).removeprefix("_ = ").rstrip("\n")
 
 
+def bare(value: Any) -> str:
+    """The same for titles: text stands without quotes."""
+    return value if isinstance(value, str) else literal(value)
+
+
 def plain(value: Any) -> Any:
     """The same value in TOML's own types; None and settings without effect are left out."""
     if isinstance(value, set | frozenset):

@@ -106,8 +106,7 @@ class TrainingSettings(Section):
 class FederationSettings(Section):
     """How often, with whom and by what rule and weights the sites are combined.
 
-    With a rule other than the mean sites count alike, and so many as `hostile` says may answer
-    whatever they like; `bound` is the longest change in multiples of the median one.
+    With a rule other than the mean sites count alike.
     """
 
     needs: ClassVar = {
@@ -121,7 +120,7 @@ class FederationSettings(Section):
     combine: Literal["mean", "median", "trimmed", "krum", "bounded"] = "mean"
     """How replies become one; all but the mean withstand some hostile sites."""
     hostile: Annotated[int, Field(ge=0, validate_default=True)] = 0
-    """How many sites may be hostile: for median, trimmed and krum."""
+    """How many sites may answer whatever they like: for median, trimmed and krum."""
     bound: Positive = 1.0
     """Longest change of a reply in multiples of the median one: for bounded."""
     weighting: Weighting = "samples"

@@ -1,13 +1,14 @@
 """Sweeps: settings of a study that take several values, in all combinations."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from polyclinic.config.chosen import MethodChoice
 from polyclinic.config.mistakes import Mistake
 from polyclinic.config.overrides import Setting, entry_keys, leaves, shape
-from polyclinic.config.printing import literal
+from polyclinic.config.printing import bare, literal
 from polyclinic.config.tables import Tables
 from polyclinic.config.titles import folder_of
 
@@ -73,7 +74,7 @@ def with_values(choice: MethodChoice) -> MethodChoice:
         return choice
     ends = [key.rpartition(".")[2] for key in choice.swept]
     told = ", ".join(
-        f"{end if ends.count(end) == 1 else key}={_shown(value)}"
+        f"{end if ends.count(end) == 1 else key}={bare(value)}"
         for end, (key, value) in zip(ends, choice.swept.items(), strict=True)
     )
     return choice.model_copy(update={"title": f"{choice.title} ({told})"})
@@ -84,8 +85,7 @@ def of_the_sweep(found: Iterable[Mistake], known: Sequence[Mistake]) -> Iterator
     told = set(known)
     for mistake in dict.fromkeys(found):
         if mistake not in told:
-            key = f"sweep.{mistake.key.removeprefix('sweep.')}"
-            yield Mistake(key, mistake.problem, mistake.value, mistake.allowed, mistake.meant)
+            yield replace(mistake, key=f"sweep.{mistake.key.removeprefix('sweep.')}")
 
 
 def shared_folders(methods: Iterable[MethodChoice]) -> Iterator[Mistake]:
@@ -106,7 +106,3 @@ def _problem(key: str, values: Any) -> str:
     shown = [literal(value) for value in values]
     twice = [each for each in dict.fromkeys(shown) if shown.count(each) > 1]
     return f"has {', '.join(twice)} more than once" if twice else ""
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else literal(value)

@@ -1,4 +1,4 @@
-"""The labels of methods: what they are called in tables and folders when nobody says."""
+"""The titles of methods: what they are called in tables and folders when nobody says."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 from polyclinic.config.chosen import MethodChoice
 from polyclinic.config.mistakes import Mistake
-from polyclinic.config.printing import literal
+from polyclinic.config.printing import bare, literal
 
 
 def default_title(pieces: Sequence[Any], *own: str | None) -> str:
@@ -21,7 +21,7 @@ def default_title(pieces: Sequence[Any], *own: str | None) -> str:
 def told_apart(
     choices: Mapping[str, MethodChoice], written: set[str], mistakes: list[Mistake]
 ) -> Iterator[MethodChoice]:
-    """The choices by key; equal labels that nobody wrote get the settings that differ."""
+    """The choices by key; equal titles that nobody wrote get the settings that differ."""
     titles = {key: _own_title(key, choices, written) for key in choices}
     folders = [folder_of(title) for title in titles.values()]
     for key, title in titles.items():
@@ -52,7 +52,7 @@ def folder_of(title: str) -> tuple[str, ...]:
 
 def _differences(own: Mapping[str, Any], all_settings: list[dict[str, Any]]) -> str:
     return ", ".join(
-        f"{name}={value if isinstance(value, str) else literal(value)}"
+        f"{name}={bare(value)}"
         for name, value in own.items()
         if any(settings.get(name) != value for settings in all_settings)
     )

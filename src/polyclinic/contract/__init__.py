@@ -3,5 +3,3 @@
 from polyclinic.contract.checks import CHECKS, Finding, examine
 from polyclinic.contract.plans import Violation
 from polyclinic.contract.trial import Trial
-
-__all__ = ["CHECKS", "Finding", "Trial", "Violation", "examine"]

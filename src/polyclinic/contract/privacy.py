@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from polyclinic.contract.leaks import Marks, leaked, lengths, marks, owner, without
-from polyclinic.contract.plans import PARTIAL, PLAIN, Plan, Violation
+from polyclinic.contract.plans import PARTIAL, PLAIN, Violation
 from polyclinic.contract.trial import Outcome, Trial
 from polyclinic.contract.watched import Exchange, named
 from polyclinic.data.batches import in_order
@@ -47,7 +47,9 @@ def nothing_private_leaves(trial: Trial) -> None:
     """No reply holds a slice of a private weight, of the memory, or of an image or its label."""
     for plan in WATCHED:
         outcome = trial.run(plan)
-        cases = {site.name: images_and_labels(site) for site in _data(trial, plan)}
+        data = trial.data(plan.sites)
+        seen = [*data, pool(data)] if trial.method.pools else data
+        cases = {site.name: images_and_labels(site) for site in seen}
         known = {site: marks(tensors.values()) for site, tensors in cases.items()}
         for each in outcome.exchanges:
             if found := _leak(each, outcome, cases[each.site], known[each.site]):
@@ -110,11 +112,6 @@ def private_tensors(state: SiteState, runner: SiteRunner) -> dict[str, Tensor]:
     return {f"the private weight {name}": tensor for name, tensor in weights.items()} | {
         f"site.memory[{name!r}]": tensor for name, tensor in memory.items()
     }
-
-
-def _data(trial: Trial, plan: Plan) -> list[SiteData]:
-    data = trial.data(plan.sites)
-    return [*data, pool(data)] if trial.method.pools else data
 
 
 def images_and_labels(site: SiteData) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -62,19 +62,14 @@ class Outcome:
     exchanges: Sequence[Exchange]
 
 
+@dataclass
 class Trial:
     """One method on a few tiny sites; their images, labels and networks are made here."""
 
-    def __init__(
-        self,
-        kind: type[Method],
-        folder: Path,
-        networks: Mapping[str, Callable[..., Segmenter]] = NETWORKS,
-    ) -> None:
-        self.kind = kind
-        self.folder = folder
-        self.networks = networks
-        self._done: dict[Plan, Outcome | Violation] = {}
+    kind: type[Method]
+    folder: Path
+    networks: Mapping[str, Callable[..., Segmenter]] = field(default_factory=lambda: NETWORKS)
+    _done: dict[Plan, Outcome | Violation] = field(default_factory=dict)
 
     @cached_property
     def method(self) -> Method:

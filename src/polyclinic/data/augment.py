@@ -1,15 +1,14 @@
-"""Moves, tiles and other looks of a whole batch on its device, normalised on the way."""
+"""Moves, tiles and other looks of a whole batch, normalised on the way."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import grid_sample
 
 from polyclinic.config import AugmentationSettings
 from polyclinic.data.augment_kernels import move
 from polyclinic.data.cases import Batch, Cases
-from polyclinic.data.intensity import UNCHANGED, Looks, altered
+from polyclinic.data.intensity import UNCHANGED, Looks
 from polyclinic.data.intensity_kernels import alteration
 from polyclinic.masks import UNLABELLED
 
@@ -59,9 +58,11 @@ def draw_tiles(count: int, side: int, tile: int, rng: torch.Generator) -> Tiles:
 
 def normalised(cases: Cases, index: Tensor, device: torch.device | str = "cpu") -> Batch:
     """The cases at `index` on `device`, images normalised and channels-last, nothing moved."""
-    images, labels, view, offset, scale = _picked(cases, index, device)
-    images = images.float().sub_(offset).div_(scale)
-    return Batch(images.contiguous(memory_format=torch.channels_last), labels, view)
+    offset, scale = (each[index][:, :, None, None] for each in (cases.offset, cases.scale))
+    images = cases.images[index].float().sub_(offset).div_(scale)
+    view = None if cases.views is None else cases.views[index].to(device)
+    images = images.to(device).contiguous(memory_format=torch.channels_last)
+    return Batch(images, cases.labels[index].to(device), view)
 
 
 def augmented(
@@ -77,28 +78,15 @@ def augmented(
     """The same, moved: flips and turns keep every pixel exactly. Tiles move about their middles.
 
     A rotation is bilinear in the image and nearest in the label; beyond the border it leaves `fill`
-    and unlabelled pixels, which nobody saw.
+    and unlabelled pixels, which nobody saw. It is made on the CPU, so that all devices train on the
+    same bits, and moved to the device then.
     """
-    on_cpu = torch.device(device).type == cases.images.device.type == "cpu"
     if tiles is None:
         tiles = Tiles(torch.zeros(len(index), 2, dtype=torch.long), *cases.images.shape[2:])
-    way = _moved_by_kernel if on_cpu else moved_by_torch
-    return way(cases, index, moves, fill, device, looks, tiles)
-
-
-def _moved_by_kernel(
-    cases: Cases,
-    index: Tensor,
-    moves: Moves,
-    fill: float,
-    device: torch.device | str,
-    looks: Looks,
-    tiles: Tiles,
-) -> Batch:
     count, channels, high, wide = len(index), cases.images.shape[1], tiles.high, tiles.wide
     offset, scale = cases.offset[index], cases.scale[index]
-    moved = torch.empty(count, high, wide, channels, device=device)
-    marks = torch.full((count, high, wide), UNLABELLED, dtype=torch.uint8, device=device)
+    moved = torch.empty(count, high, wide, channels)
+    marks = torch.full((count, high, wide), UNLABELLED, dtype=torch.uint8)
     views = torch.empty(0, 0, 0, dtype=torch.bool) if cases.views is None else cases.views
     seen = torch.zeros(marks.shape if len(views) else views.shape, dtype=torch.uint8)
     beyond = offset + fill * scale  # what normalisation makes `fill`
@@ -107,8 +95,8 @@ def _moved_by_kernel(
     arrays = (tensor.numpy() for tensor in (*inputs, *places, moved, marks, seen))
     look = (alteration(any_look=looks.blurs.numel() > 0), tuple(each.numpy() for each in looks))
     move(*(*arrays, *look))
-    view = None if cases.views is None else seen.view(torch.bool)
-    return Batch(moved.permute(0, 3, 1, 2), marks, view)
+    view = None if cases.views is None else seen.view(torch.bool).to(device)
+    return Batch(moved.to(device).permute(0, 3, 1, 2), marks.to(device), view)
 
 
 def _maps(moves: Moves) -> Tensor:
@@ -119,95 +107,3 @@ def _maps(moves: Moves) -> Tensor:
     sin = angle.sin() * quarter[:, 0] + angle.cos() * quarter[:, 1]
     x, y = 1 - 2 * moves.mirrored.double(), 1 - 2 * moves.upside_down.double()
     return torch.stack((x * cos, -x * sin, y * sin, y * cos), dim=1).float()
-
-
-def moved_by_torch(
-    cases: Cases,
-    index: Tensor,
-    moves: Moves,
-    fill: float,
-    device: torch.device | str,
-    looks: Looks = UNCHANGED,
-    tiles: Tiles | None = None,
-) -> Batch:
-    """The same on any device, with torch's own operations."""
-    images, labels, view, offset, scale = _picked(cases, index, device)
-    if tiles is None:
-        tiles = Tiles(torch.zeros(len(index), 2, dtype=torch.long), *images.shape[2:])
-    size = (tiles.high, tiles.wide)
-    moved = torch.empty(
-        (*images.shape[:2], *size), device=device, memory_format=torch.channels_last
-    )
-    still = (moves.degrees == 0).nonzero()[:, 0]
-    pixels = _turned(images, still, moves, tiles)
-    _put(moved, still, pixels.float().sub_(offset[still]).div_(scale[still]))
-    rotated = moves.degrees.nonzero()[:, 0]
-    grid = _grid(moves, tiles, rotated, images.shape[-2:]).to(device)
-    beyond = offset[rotated] + fill * scale[rotated]  # what normalisation makes `fill`
-    sampled = _sampled(_at(rotated, images).float(), grid, "bilinear", beyond)
-    _put(moved, rotated, sampled.div_(scale[rotated]).add_(fill))
-    marks = _marked(labels, UNLABELLED, moves, tiles, grid)
-    seen = None if view is None else _marked(view, 0, moves, tiles, grid)
-    return Batch(altered(moved, looks), marks, seen)
-
-
-def _marked(marks: Tensor, around: int, moves: Moves, tiles: Tiles, grid: Tensor) -> Tensor:
-    """B×H×W classes, moved; `around` them where a rotation leaves nothing."""
-    moved = marks.new_empty((len(marks), tiles.high, tiles.wide))
-    still, rotated = (moves.degrees == 0).nonzero()[:, 0], moves.degrees.nonzero()[:, 0]
-    _put(moved, still, _turned(marks, still, moves, tiles))
-    # Sampling has no uint8 version; float32 holds the classes exactly.
-    pixels = _at(rotated, marks)[:, None].float()
-    _put(moved, rotated, _sampled(pixels, grid, "nearest", around).add_(around)[:, 0])
-    return moved
-
-
-def _picked(
-    cases: Cases, index: Tensor, device: torch.device | str
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]:
-    tensors = (cases.images, cases.labels, cases.offset, cases.scale)
-    images, labels, offset, scale = (_at(index, tensor).to(device) for tensor in tensors)
-    view = None if cases.views is None else _at(index, cases.views).to(device)
-    return images, labels, view, offset[:, :, None, None], scale[:, :, None, None]
-
-
-def _at(index: Tensor, tensor: Tensor) -> Tensor:
-    return tensor.index_select(0, index.to(tensor.device))
-
-
-def _put(target: Tensor, index: Tensor, values: Tensor) -> None:
-    # One by one, as copies between different memory layouts are much slower when indexed.
-    for n, value in zip(index.tolist(), values, strict=True):
-        target[n] = value
-
-
-def _turned(pixels: Tensor, index: Tensor, moves: Moves, tiles: Tiles) -> Tensor:
-    """The tiles of B×…×H×W at `index`, with the exact moves made."""
-    found = [pixels.new_empty((0, *pixels.shape[1:-2], tiles.high, tiles.wide))]
-    for n in index.tolist():
-        top, left = tiles.starts[n].tolist()
-        tile = pixels[n, ..., top : top + tiles.high, left : left + tiles.wide]
-        axes = [
-            axis
-            for axis, flips in ((-2, moves.upside_down), (-1, moves.mirrored))
-            if bool(flips[n])
-        ]
-        found.append(tile.flip(axes).rot90(int(moves.turns[n]), (-2, -1))[None])
-    return torch.cat(found)
-
-
-def _grid(moves: Moves, tiles: Tiles, index: Tensor, size: torch.Size) -> Tensor:
-    """B×H×W×2: where each pixel of a moved tile comes from, x and y from -1 to 1 in its image."""
-    high, wide = size
-    maps = _maps(moves)[index][:, :, None, None]
-    centres = tiles.centres[index]
-    down = torch.arange(tiles.high).view(1, -1, 1) - (tiles.high - 1) / 2
-    right = torch.arange(tiles.wide).view(1, 1, -1) - (tiles.wide - 1) / 2
-    x = maps[:, 0] * right + maps[:, 1] * down + centres[:, 0, None, None]
-    y = maps[:, 2] * right + maps[:, 3] * down + centres[:, 1, None, None]
-    return torch.stack(((2 * x + 1) / wide - 1, (2 * y + 1) / high - 1), dim=3)
-
-
-def _sampled(pixels: Tensor, grid: Tensor, mode: str, beyond: Tensor | float) -> Tensor:
-    """The pixels on the grid less `beyond`, which thereby is what lies outside of the image."""
-    return grid_sample(pixels.sub_(beyond), grid, mode=mode, align_corners=False)

@@ -1,4 +1,4 @@
-"""Moving a batch on a CPU: every image is moved, normalised and given its look in one pass."""
+"""Moving a batch: every image is moved, normalised and given its look in one pass."""
 
 from typing import Any
 

@@ -40,11 +40,6 @@ class Cases:
             **{name: tensor[chosen] for name, tensor in self.tensors().items()},
         )
 
-    def to(self, device: torch.device | str) -> "Cases":
-        """The same cases on `device`; the spacing stays, it is for scoring only."""
-        moved = {name: each.to(device) for name, each in self.tensors().items()}
-        return replace(self, **{**moved, "spacing": self.spacing})
-
     def tensors(self) -> dict[str, Any]:
         """All tensors that there are, by the names of their fields."""
         return {name: each for name, each in vars(self).items() if isinstance(each, Tensor)}

@@ -167,13 +167,13 @@ def _warnings(site: SiteFolder, contents: Sequence[Content], summary: SiteSummar
 def _equal_images(groups: Sequence[Sequence[tuple[str, CaseFiles]]]) -> list[str]:
     """Images that occur twice under different patients: they may train and test at once."""
     lines = [
-        "the same image: " + "; ".join(_place(site, case) for site, case in group)
+        "the same image: "
+        + "; ".join(
+            f"site {site}, {case.name}" + (f" ({case.split})" if case.split else "")
+            for site, case in group
+        )
         for group in groups
         if len({(site, case.patient) for site, case in group}) > 1
     ]
     rest = len(lines) - PAIRS
     return [*lines[:PAIRS], f"the same image: {rest} more of this"] if rest > 0 else lines
-
-
-def _place(site: str, case: CaseFiles) -> str:
-    return f"site {site}, {case.name}" + (f" ({case.split})" if case.split else "")

@@ -43,37 +43,23 @@ def export_nnunet(
     if destination.resolve().is_relative_to(folder.resolve()):
         mistakes.add(f"{destination} lies within the site's folder, which is only read")
     refuse(mistakes.lines)
-    groups = _groups(site)
     left = Findings(site.name, site.folder)
     destination.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".export-", dir=destination.parent) as unfinished:
         made = Path(unfinished, "dataset")
-        counts = _write(groups, site, task, splits, made, left)
+        counts = _write(site, task, splits, made, left)
         made.rename(destination)
     return counts, left.lines
 
 
-def _groups(site: SiteFolder) -> dict[str, list[CaseFiles]]:
-    """The cases of each file: all slices of a volume, or one picture."""
-    groups: dict[str, list[CaseFiles]] = {}
-    for case in site.cases:
-        groups.setdefault(case.volume or case.name, []).append(case)
-    return groups
-
-
 def _write(
-    groups: Mapping[str, Sequence[CaseFiles]],
-    site: SiteFolder,
-    task: Task,
-    splits: Mapping[str, str],
-    folder: Path,
-    left: Findings,
+    site: SiteFolder, task: Task, splits: Mapping[str, str], folder: Path, left: Findings
 ) -> dict[str, int]:
     counts = {"Tr": 0, "Ts": 0}
-    pictures = all(_is_png(cases) for cases in groups.values())
+    pictures = all(map(_is_png, site.by_file.values()))
     for part in ("imagesTr", "labelsTr"):
         (folder / part).mkdir(parents=True)
-    for name, cases in groups.items():
+    for name, cases in site.by_file.items():
         if any(case.mask is None for case in cases):
             left.add("has no mask for every slice; nnU-Net trains on whole masks", cases[0].image)
             continue

@@ -38,6 +38,14 @@ class SiteFolder:
         kinds = sorted({kind for case in self.cases for kind in case.labels})
         return ("mask", *kinds) if any(case.mask for case in self.cases) else tuple(kinds)
 
+    @property
+    def by_file(self) -> dict[str, list[CaseFiles]]:
+        """The cases of each file by its name: all slices of a volume, or one picture."""
+        files: dict[str, list[CaseFiles]] = {}
+        for case in self.cases:
+            files.setdefault(case.volume or case.name, []).append(case)
+        return files
+
 
 def find_sites(source: Path) -> list[Path]:
     """The site folders in `source` by name, or `source` alone where it is one itself."""

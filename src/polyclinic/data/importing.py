@@ -111,10 +111,7 @@ def _usable(
 def _copy(site: SiteFolder, folder: Path, task: Task) -> list[str]:
     """Write the site; gives what cannot be written."""
     spacings: set[Spacing | None] = set()
-    volumes: dict[str, list[CaseFiles]] = {}
-    for case in site.cases:
-        volumes.setdefault(case.volume or case.name, []).append(case)
-    for name, cases in volumes.items():
+    for name, cases in site.by_file.items():
         if cases[0].volume and is_dicom(cases[0].image):
             spacings |= _convert_volume(name, cases, folder)
             continue

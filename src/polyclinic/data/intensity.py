@@ -8,14 +8,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from polyclinic.config import AugmentationSettings
 from polyclinic.data.cases import Cases
-from polyclinic.data.random_views import blurred
 
 STEPS = 256  # of a curve from an image's lowest value to its highest
-DEVIATION = (4 * (256**2 - 1) / 12) ** 0.5  # of the sum of four random bytes
 LOW_BITS = 2**32 - 1
 
 
@@ -100,49 +97,3 @@ def _curves(
     values = means + (lows + shares * spans - means) * factors[:, None]
     shares = ((values - lows) / spans.clamp(min=1e-6)).clamp(0, 1)
     return lows + shares ** exponents[:, None] * spans
-
-
-def altered(images: Tensor, looks: Looks) -> Tensor:
-    """Normalised images (B×C×H×W) with other looks, on any device."""
-    if not looks.blurs.numel():
-        return images
-    found = [
-        _noisy(_coarse(blurred(image, blur[None]), int(nodes)), *rest)
-        for image, blur, nodes, *rest in zip(images.split(1), *looks, strict=True)
-    ]
-    return torch.cat(found)
-
-
-def _coarse(image: Tensor, nodes: int) -> Tensor:
-    """The image as if it had `nodes` × `nodes` pixels."""
-    if not nodes:
-        return image
-    size = image.shape[2:]
-    rows, columns = (
-        ((2 * torch.arange(nodes) + 1) * length // (2 * nodes)).to(image.device) for length in size
-    )
-    return interpolate(image[:, :, rows][:, :, :, columns], size, mode="bilinear")
-
-
-def _noisy(
-    image: Tensor, noise: Tensor, seed: Tensor, curve: Tensor, low: Tensor, span: Tensor
-) -> Tensor:
-    """The image with noise, through its curve."""
-    _, channels, high, wide = image.shape
-    order = torch.arange(high * wide * channels, device=image.device)
-    bytes_ = scrambled(order, int(seed)).view(high, wide, channels).permute(2, 0, 1)
-    total = sum(bytes_ >> shift & 255 for shift in (0, 8, 16, 24)) - 510
-    shares = (image - float(low)) / float(span) + float(noise) / DEVIATION * total
-    places = (shares * STEPS).clamp(0, STEPS)
-    below = places.floor().clamp(max=STEPS - 1)
-    curve = curve.to(image.device)
-    first, second = curve[below.long()], curve[below.long() + 1]
-    return first + (places - below) * (second - first)
-
-
-def scrambled(numbers: Tensor, seed: int) -> Tensor:
-    """A random whole number below 2³² for each number, always the same (murmur's last steps)."""
-    mixed = (numbers * 0x9E3779B1 ^ seed) & LOW_BITS
-    mixed = ((mixed ^ mixed >> 16) * 0x85EBCA6B) & LOW_BITS
-    mixed = ((mixed ^ mixed >> 13) * 0xC2B2AE35) & LOW_BITS
-    return mixed ^ mixed >> 16

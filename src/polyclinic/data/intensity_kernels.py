@@ -1,4 +1,4 @@
-"""Other looks of images on a CPU, compiled: the same as `intensity.altered`, in place."""
+"""Other looks of images, compiled and in place."""
 
 from functools import cache
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from numba import types
 
 STEPS = 256
-DEVIATION = np.float32((4 * (256**2 - 1) / 12) ** 0.5)
+DEVIATION = np.float32((4 * (256**2 - 1) / 12) ** 0.5)  # of the sum of four random bytes
 _NUMBER = types.float32
 _LOOK = types.void(  # an image and its `Looks`
     types.Array(_NUMBER, 3, "C"),

@@ -1,7 +1,5 @@
 """Views of images: random crops, flips and shifts of colour of a whole batch on its device."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated

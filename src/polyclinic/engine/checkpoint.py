@@ -1,7 +1,5 @@
 """The server's checkpoints: where a run stands, where it stood before, the best round so far."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +27,7 @@ class Progress:
         return {name: repr(value) for name, value in vars(self).items()}
 
     @classmethod
-    def from_texts(cls, texts: Mapping[str, str]) -> Progress:
+    def from_texts(cls, texts: Mapping[str, str]) -> "Progress":
         """From the texts of a file."""
         numbers = {name: float(texts[name]) for name in ("best_score", "seconds")}
         return cls(int(texts["round"]), int(texts["best_round"]), **numbers)

@@ -1,7 +1,5 @@
 """Every site's model on every site's test cases: all on one machine, or those that disclose."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean

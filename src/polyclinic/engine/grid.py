@@ -1,7 +1,5 @@
 """The runs of a study on this machine: several at once, and none stopped by another's failure."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +9,7 @@ from pathlib import Path
 from threading import Condition, Thread
 
 from polyclinic.config import Study
-from polyclinic.engine.capacity import cores, more_like_this
-from polyclinic.engine.devices import device_of
+from polyclinic.engine.devices import cores, device_of, more_like_this
 from polyclinic.engine.job import Job, others_can, reason
 from polyclinic.engine.local import LocalEngine
 from polyclinic.engine.loop import Event, Notice

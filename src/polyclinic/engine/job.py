@@ -3,8 +3,6 @@
 Orders go in and events come out; what the process prints goes to standard error.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

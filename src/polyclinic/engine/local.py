@@ -1,10 +1,8 @@
 """The local engine: all sites on this machine, in this process or in a few workers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,14 +17,13 @@ from polyclinic.data.load import load_federation
 from polyclinic.data.sources import listed_sites
 from polyclinic.engine.cross_site import write_cross_site
 from polyclinic.engine.devices import device_of, threads_of
-from polyclinic.engine.models import keep_model
 from polyclinic.engine.parents import end_with_parent
 from polyclinic.engine.pictures import draw_pictures, look_inside
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Assignment, Run, assignment_of, site_info
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.sites import Reply, Scored
-from polyclinic.engine.states import SiteState, StateFolder
+from polyclinic.engine.states import SiteState, StateFolder, keep_model
 from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
 from polyclinic.engine.tensors import DamagedFile
 from polyclinic.engine.unseen import score_unseen
@@ -57,7 +54,7 @@ class LocalEngine:
             device_of(run.study.engine.device)
         refuse_unsuitable({run.choice.title: assign(run, self._data(run)) for run in runs})
 
-    def open(self, run: Run) -> AbstractContextManager[LocalSites]:
+    def open(self, run: Run) -> "closing[LocalSites]":
         """The sites of one run."""
         return local_sites(run, self._data(run), jobs=self.jobs)
 
@@ -89,19 +86,18 @@ def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
     return assignment_of(run, infos)
 
 
-@contextmanager
-def local_sites(run: Run, data: Sequence[SiteData], *, jobs: int = 1) -> Iterator[LocalSites]:
+def local_sites(run: Run, data: Sequence[SiteData], *, jobs: int = 1) -> "closing[LocalSites]":
     """The sites of one run of so many at once, in this process or in a few workers."""
     settings = run.study.engine
     threads = threads_of(settings.threads, settings.workers * jobs)
     prepare_process(threads)
     runner = SiteRunner(assign(run, data), device_of(settings.device))
-    how = {"workers": settings.workers, "threads": threads}
     inside = [site for site in data if site.name != run.left_out]
     evaluation = SCORES_ONLY if run.left_out else run.study.evaluation
-    with closing(LocalSites(runner, inside, run.folder, evaluation, **how)) as sites:
-        sites.unseen = [site for site in data if site.name == run.left_out]
-        yield sites
+    how = {"workers": settings.workers, "threads": threads}
+    sites = LocalSites(runner, inside, run.folder, evaluation, **how)
+    sites.unseen = [site for site in data if site.name == run.left_out]
+    return closing(sites)
 
 
 class LocalSites:
@@ -126,8 +122,7 @@ class LocalSites:
         self.scored = self.trained = assignment.sites
         by_name = {site.name: site for site in data}
         if assignment.method.pools:
-            together = pool(data)
-            by_name = {POOLED: together, **by_name}
+            together = by_name[POOLED] = pool(data)
             self.trained = (site_info(together, assignment.task),)
         self.states = StateFolder(folder.path / "checkpoint" / "sites")
         rest = (by_name, folder, self.states, evaluation.pictures)

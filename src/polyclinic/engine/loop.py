@@ -47,26 +47,20 @@ class TooFewSites(ValueError):
     """So few sites answered that a round would not mean anything."""
 
 
+@dataclass
 class Loop:
     """One run of one method: before, each round, after, and the final scores."""
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        server: Server,
-        sites: Sites,
-        evaluation: EvaluationSettings,
-        checkpoint: Checkpoint,
-        record: Record,
-    ) -> None:
-        self.assignment = assignment
-        self.method = assignment.method
-        self.server = server
-        self.sites = sites
-        self.evaluation = evaluation
-        self.checkpoint = checkpoint
-        self.replies = ReplyStore(checkpoint.folder / "replies")
-        self.record = record
+    assignment: Assignment
+    server: Server
+    sites: Sites
+    evaluation: EvaluationSettings
+    checkpoint: Checkpoint
+    record: Record
+
+    def __post_init__(self) -> None:
+        self.method = self.assignment.method
+        self.replies = ReplyStore(self.checkpoint.folder / "replies")
         self.progress = Progress(round=-1)
         self.lines: list[RoundLine] = []
         self.scores: list[Score] = []

@@ -1,7 +1,5 @@
 """What is left of a study, and how long it will take."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A start without a download: the network first learns from drawn images of the task."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass, field
 from functools import lru_cache

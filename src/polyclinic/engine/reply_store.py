@@ -1,21 +1,22 @@
 """Where the replies of a round wait for each other: in files, so that memory holds none of them."""
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors.torch import save_file
 
-from polyclinic.engine.tensors import group, nested, open_tensors
+from polyclinic.engine.tensors import open_tensors
 from polyclinic.federation.message import Message
-from polyclinic.federation.weights import Weights
+from polyclinic.federation.weights import Weights, group, nested
 from polyclinic.runs import clear_errors
 
 
+@dataclass(frozen=True)
 class ReplyStore:
     """A folder of replies; their tensors are pages of files, which the system drops at need."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def store(self, site: str, message: Message) -> Message:
         """The same message, read from a file; one on another device than the CPU stays there."""

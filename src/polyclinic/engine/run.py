@@ -12,8 +12,10 @@ from polyclinic.config import (
     MethodChoice,
     NetworkChoice,
     Study,
+    Tables,
     TrainingSettings,
     WeakSettings,
+    load_study,
     weighting_of,
 )
 from polyclinic.data.cases import SiteData
@@ -30,7 +32,7 @@ from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, statistics
 from polyclinic.networks.pretrained import load_pretrained
 from polyclinic.networks.two_branches import SECOND, TwoBranches
-from polyclinic.runs import RunFolder, SiteInfo, run_path
+from polyclinic.runs import RunError, RunFolder, SiteInfo, run_path
 from polyclinic.seeds import derive
 
 
@@ -176,16 +178,25 @@ def runs_of(study: Study, root: Path) -> list[Run]:
     return list(found.values())
 
 
+def run_in(folder: RunFolder, tables: Tables) -> Run:
+    """The finished run in a folder."""
+    if not folder.finished:
+        raise RunError(f"{folder.path} is not finished: its models are not there yet")
+    study = load_study(folder.path / "study.toml", [], tables)
+    return Run(study.method[0], study.seeds[0], folder, study)
+
+
 def assignment_of(run: Run, sites: Sequence[SiteInfo]) -> Assignment:
     """What all machines of a run agree on."""
-    study = run.study
+    study, weak = run.study, run.choice.weak
     return Assignment(
         method=run.choice.built,
         then=tuple(piece.built for piece in run.choice.then),
         network=study.network,
         task=study.task.built,
         sites=tuple(sites),
-        training=_training(run),
+        # The study's settings, with the terms for weak labels that the method's entry has.
+        training=study.training.model_copy(update={"weak": weak} if weak else {}),
         loss=study.loss.built if study.loss else None,
         metrics={metric.name: metric.built for metric in study.metric},
         rounds=study.federation.rounds,
@@ -200,12 +211,6 @@ def federation_of(run: Run) -> FederationSettings:
     federation = run.study.federation
     counts = weighting_of(run.choice.built, run.choice.weighting, federation)
     return federation.model_copy(update={"weighting": counts or "uniform"})
-
-
-def _training(run: Run) -> TrainingSettings:
-    """The study's settings, with the terms for weak labels that the method's entry has."""
-    training, weak = run.study.training, run.choice.weak
-    return training.model_copy(update={"weak": weak}) if weak else training
 
 
 def site_info(data: SiteData, task: Task, index: int = 0) -> SiteInfo:

@@ -1,7 +1,5 @@
 """Runs of a study that begin alike: one goes on from the last round of the other."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

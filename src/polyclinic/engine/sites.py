@@ -1,7 +1,5 @@
 """What the round loop needs of a run's sites, wherever they are, and what comes back from them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +37,7 @@ class Scored:
     @classmethod
     def of(
         cls, scoring: Scoring, site: str, rows: Iterable[Row], notes: Mapping[str, float] = {}
-    ) -> Scored:
+    ) -> "Scored":
         """The scores of a site from what was computed there."""
         scores = (
             Score(scoring.round, scoring.split, site, *row, model=scoring.model) for row in rows

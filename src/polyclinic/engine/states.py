@@ -1,4 +1,4 @@
-"""What sites keep between visits: a file for each site and round, never given to the server."""
+"""What is kept of sites and the server: states between rounds, and the final models of a run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,8 +6,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from polyclinic.engine.tensors import group, load_tensors, nested, save_tensors
+from polyclinic.engine.run import Assignment
+from polyclinic.engine.tensors import load_tensors, save_tensors
 from polyclinic.federation.server import Server
+from polyclinic.federation.weights import group, nested
+from polyclinic.runs import Finished, RunError, RunFolder
+
+END = "end"  # the end of the run among the texts of the server's model
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,11 @@ def read_state(file: Path) -> tuple[SiteState, dict[str, str]]:
     return SiteState(group(tensors, "weights"), group(tensors, "memory")), about
 
 
+@dataclass(frozen=True)
 class StateFolder:
     """States on disk, by owner and round; the newest up to a round is the one in force."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def load(self, owner: str, since: int) -> SiteState | None:
         """The newest state of a site up to round `since`, or None before its first visit."""
@@ -65,3 +70,34 @@ class StateFolder:
         """The rounds of which there is a state."""
         files = (self.path / owner).glob("round-*.safetensors")
         return sorted(int(file.stem.removeprefix("round-")) for file in files)
+
+
+def keep_model(
+    run: RunFolder,
+    owner: str,
+    title: str,
+    state: SiteState | Server,
+    assignment: Assignment,
+    end: Finished | None = None,
+) -> None:
+    """Write the model of a site, or of the server with the end of the run, into the run folder."""
+    texts = {"method": title, "network": assignment.network.name, "task": assignment.task.name}
+    if end is not None:
+        texts[END] = end.model_dump_json()
+    save_tensors(run.weights_path(owner), tensors_of(state), texts)
+
+
+def lost_end(folder: RunFolder) -> Finished | None:
+    """The end of a run without checkpoint and without finished.json; None where it just began.
+
+    An error says what to do where rounds were finished and neither is left of them.
+    """
+    file = folder.weights_path("server")
+    if file.exists() and END in (texts := load_tensors(file)[1]):
+        return Finished.model_validate_json(texts[END])
+    if file.exists() or any(line.round > 0 for line in folder.rounds()):
+        raise RunError(
+            f"{folder.path} holds finished rounds, but its checkpoint is lost; bring the folder "
+            "`checkpoint` back from a backup, or start afresh with --fresh"
+        )
+    return None

@@ -16,12 +16,11 @@ import torch
 from polyclinic.config import FederationSettings, Study, changes, to_toml, weighting_of
 from polyclinic.engine.checkpoint import Checkpoint
 from polyclinic.engine.loop import Event, Loop, Notice
-from polyclinic.engine.models import END, keep_model
 from polyclinic.engine.renaming import find_renamed
 from polyclinic.engine.run import Assignment, Run, federation_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.sites import Sites
-from polyclinic.engine.tensors import load_tensors
+from polyclinic.engine.states import keep_model, lost_end
 from polyclinic.federation.combining import refuse_too_few
 from polyclinic.federation.server import Server
 from polyclinic.networks.parts import EmptySelection, PartError, parameters
@@ -179,7 +178,7 @@ def recover(
             folder.write_about(about)
             yield Notice(f"{error}; it is written again")
     elif folder.exists:
-        end = _lost_end(folder)
+        end = lost_end(folder)
         if end is not None:
             folder.finish(end)
             yield Notice(f"{folder.path / 'finished.json'} was lost; it is written again")
@@ -236,19 +235,3 @@ def first_server(federation: FederationSettings, sites: Sites) -> Server:
     buffers = runner.shared_in(stage) - parameters(runner.net)
     first = runner.first_weights(stage)
     return Server(sites.trained, first, federation, runner.assignment.seed, buffers=buffers)
-
-
-def _lost_end(folder: RunFolder) -> Finished | None:
-    """The end of a run without checkpoint and without finished.json; None where it just began.
-
-    An error says what to do where rounds were finished and neither is left of them.
-    """
-    file = folder.weights_path("server")
-    if file.exists() and END in (texts := load_tensors(file)[1]):
-        return Finished.model_validate_json(texts[END])
-    if file.exists() or any(line.round > 0 for line in folder.rounds()):
-        raise RunError(
-            f"{folder.path} holds finished rounds, but its checkpoint is lost; bring the folder "
-            "`checkpoint` back from a backup, or start afresh with --fresh"
-        )
-    return None

@@ -47,17 +47,6 @@ def open_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
 
 
-def nested(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Several groups of tensors as one, each name with its group in front."""
-    return {f"{g}/{name}": tensor for g, group in groups.items() for name, tensor in group.items()}
-
-
-def group(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The tensors of one group, under their own names again."""
-    prefix = f"{name}/"
-    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-
-
 def _checksum(tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
     shapes = {name: (str(each.dtype), list(each.shape)) for name, each in tensors.items()}
     checksum = hashlib.sha256(json.dumps([texts, shapes], sort_keys=True).encode())

@@ -13,17 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from polyclinic.config import Tables, load_study
+from polyclinic.config import Tables
 from polyclinic.data.cases import Batch, Cases, SiteData
-from polyclinic.engine.run import Run, assignment_of, site_info
+from polyclinic.engine.run import Run, assignment_of, run_in, site_info
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import read_state
-from polyclinic.evaluation.scoring import numbered, score_cases
 from polyclinic.federation.estimating import reestimate
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import plain_loss
 from polyclinic.federation.mixing import mix
-from polyclinic.federation.scoring import predictions
+from polyclinic.federation.scoring import predictions, rows_of
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
 from polyclinic.networks.contract import likeliest
@@ -69,13 +68,10 @@ def score_unseen(
     cases = data.scorable("test", task.regions)
     if not len(cases):
         return []
-    true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
-    classes = () if data.mask_groups else range(len(task.classes))
-    scored = (cases.names, data.known(task.regions), spacing, list(metrics), metrics)
     rows = [
         GuestScore(model, data.name, *row)
         for model, predicted in _Guest(run, runner, data, cases, server, iterations).predictions()
-        for row in score_cases(predicted, true, *scored, numbered(cases.patients), classes)
+        for row in rows_of(predicted, cases, data, task, list(metrics), metrics)
     ]
     write_guests(run, rows, unseen=data.name)
     return rows
@@ -83,16 +79,14 @@ def score_unseen(
 
 def finished_run(folder: RunFolder, tables: Tables) -> Run:
     """The run in a folder, with all its sites' models."""
-    if not folder.finished:
-        raise RunError(f"{folder.path} is not finished: its models are not there yet")
+    run = run_in(folder, tables)
     missing = [s.name for s in folder.about().sites if not folder.weights_path(s.name).exists()]
     if missing:
         raise RunError(
             f"{folder.path} lacks the models of {', '.join(missing)}: across hospitals they stay "
             "at the sites, so a site that took no part cannot try them"
         )
-    study = load_study(folder.path / "study.toml", [], tables)
-    return Run(study.method[0], study.seeds[0], folder, study)
+    return run
 
 
 def tune(site: Site, names: Names, iterations: int | None = None) -> None:

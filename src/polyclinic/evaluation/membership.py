@@ -1,7 +1,5 @@
 """How well somebody tells training cases from others: areas, rates, and how far they can be off."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

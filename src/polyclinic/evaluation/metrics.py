@@ -7,7 +7,7 @@ mask has a distance to the other mask's surface; all of them are pooled, and `hd
 depends on which mask is called the true one.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -100,3 +100,27 @@ def assd(pair: MaskPair) -> float:
 def nsd(pair: MaskPair) -> float:
     """The share of both surfaces that lies within the tolerance of the other."""
     return float(np.mean(pair.surface_distances <= TOLERANCE))
+
+
+METRICS: Mapping[str, Metric] = {
+    "dice": Metric(
+        dice, "Dice", "overlap: twice the common part over the sum of both", "higher", "", AGREE
+    ),
+    "iou": Metric(iou, "IoU", "overlap: the common part over the union", "higher", "", AGREE),
+    "hd": Metric(
+        hd, "HD", "largest distance between the surfaces (Hausdorff)", "lower", "px", APART
+    ),
+    "hd95": Metric(
+        hd95, "HD95", "95th percentile of the pooled surface distances", "lower", "px", APART
+    ),
+    "assd": Metric(assd, "ASSD", "mean of the pooled surface distances", "lower", "px", APART),
+    "nsd": Metric(
+        nsd, "NSD", "share of both surfaces within 2 px or mm of the other", "higher", "", AGREE
+    ),
+    "miou": Metric(
+        iou, "mIoU", "IoU, mean over all classes with background", "higher", "", AGREE, "classes"
+    ),
+    "volume_dice": Metric(
+        dice, "Dice of volumes", "Dice of all slices of a patient", "higher", "", AGREE, "patient"
+    ),
+}

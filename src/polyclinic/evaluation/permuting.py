@@ -23,7 +23,11 @@ def sign_flips(differences: Sequence[Numbers], patients: NDArray[np.intp]) -> li
     whole = np.zeros((len(differences), count))
     for row, values in zip(whole, differences, strict=True):
         row += np.bincount(patients, weights=values, minlength=count)
-    signs = _every_sign(count) if count <= _ALL else _drawn_signs(count)
+    if count <= _ALL:
+        numbers = np.arange(2**count)[:, None] >> np.arange(count)
+        signs = (1 - 2 * (numbers & 1)).astype(np.float64)
+    else:
+        signs = np.random.default_rng(0).choice((-1.0, 1.0), size=(DRAWS, count))
     seen = np.abs(whole.sum(1))
     # Sums in another order differ in their last bits.
     least = seen - 1e-12 * np.maximum(np.abs(whole).sum(1), 1e-300)
@@ -58,12 +62,3 @@ def site_chances(means: Mapping[str, Numbers], best: str) -> dict[str, float]:
     apart = [means[best] - means[title] for title in others]
     found = [float(wilcoxon(each).pvalue) if np.any(each) else 1.0 for each in apart]
     return dict(zip(others, holm(found), strict=True))
-
-
-def _every_sign(count: int) -> Numbers:
-    numbers = np.arange(2**count)[:, None] >> np.arange(count)
-    return (1 - 2 * (numbers & 1)).astype(np.float64)
-
-
-def _drawn_signs(count: int) -> Numbers:
-    return np.random.default_rng(0).choice((-1.0, 1.0), size=(DRAWS, count))

@@ -84,7 +84,9 @@ def ranking(
     order = sorted(scores, key=lambda title: scores[title], reverse=higher)
     best = order[0]
     chances = {best: 1.0, **sample.chances(best, weights)}
-    over_sites = site_chances(_site_means(sample), best)
+    sites = np.array([sample.weights(site) for site in dict.fromkeys(sample.sites)])
+    means = {title: sites @ values for title, values in sample.scores.items()}
+    over_sites = site_chances(means, best)
     return [
         Ranked(
             title,
@@ -125,11 +127,6 @@ def common_sample(methods: Mapping[str, Values], patients: Patients) -> Sample |
             for title, values in methods.items()
         },
     )
-
-
-def _site_means(sample: Sample) -> dict[str, Numbers]:
-    sites = [sample.weights(site) for site in dict.fromkeys(sample.sites)]
-    return {title: np.array(sites) @ values for title, values in sample.scores.items()}
 
 
 def _interval(sample: Sample, title: str) -> tuple[float, float]:

@@ -1,15 +1,13 @@
 """Which models of which runs: of a study's folder, of one run, or of a hospital's own folder."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from polyclinic.config import Tables, load_study
+from polyclinic.config import Tables
 from polyclinic.config.mistakes import did_you_mean
 from polyclinic.config.node_file import NodeFile, load_node_file
-from polyclinic.engine.run import Run
+from polyclinic.engine.run import Run, run_in
 from polyclinic.runs import RunError, RunFolder, find_runs
 
 SERVER = "server"
@@ -23,6 +21,11 @@ class Origin:
     run: Run
     owner: str
     node: NodeFile | None = None
+
+    @property
+    def root(self) -> Path:
+        """The folder that holds all studies' runs, or the hospital's state."""
+        return self.node.state if self.node else self.run.folder.path.parents[2]
 
 
 def origins(
@@ -65,13 +68,10 @@ def _node_of(path: Path) -> NodeFile | None:
 
 
 def _opened(folder: RunFolder, tables: Tables) -> Run:
-    if not folder.finished:
-        raise RunError(f"{folder.path} is not finished: its models are not there yet")
-    study = load_study(folder.path / "study.toml", [], tables)
+    run = run_in(folder, tables)
     # What was in that file is in the weights now.
-    network = study.network.model_copy(update={"pretrained": None})
-    study = study.model_copy(update={"network": network})
-    return Run(study.method[0], study.seeds[0], folder, study)
+    network = run.study.network.model_copy(update={"pretrained": None})
+    return replace(run, study=run.study.model_copy(update={"network": network}))
 
 
 def _has(run: Run, owner: str) -> bool:

@@ -10,8 +10,6 @@
 | `prepared` | B×C×R×R float32 | what the networks saw |
 """
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What is usual of a model's predictions, on cases that it did not train on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +14,6 @@ from polyclinic.data.tasks import Task
 from polyclinic.federation.method import Method
 from polyclinic.federation.scoring import predictions
 from polyclinic.federation.site import Site
-from polyclinic.masks import Mask
 from polyclinic.predict import quality
 from polyclinic.predict.facts import QualityFacts
 
@@ -59,11 +56,12 @@ def look_at(method: Method, site: Site, cases: Cases) -> Look:
 
 def usual(task: Task, known: Known, looks: Sequence[Look]) -> QualityFacts:
     """What is usual of the models' common predictions, and of the images."""
-    members = [_likeliest(look.plain) for look in looks]
+    members = [quality.likeliest(look.plain) for look in looks]
     common = np.mean([look.plain for look in looks], axis=0)
-    mean = _likeliest(common)
+    mean = quality.likeliest(common)
     flipped = [
-        _likeliest(np.mean([look.flipped[n] for look in looks], axis=0)) for n in range(len(FLIPS))
+        quality.likeliest(np.mean(each, axis=0))
+        for each in zip(*(look.flipped for look in looks), strict=True)
     ]
     shares = [quality.sizes(each, task) for each in mean]
     sizes = quality.limits(shares)
@@ -71,13 +69,9 @@ def usual(task: Task, known: Known, looks: Sequence[Look]) -> QualityFacts:
     histogram = tuple(np.mean(trained, axis=0).tolist())
     measures = []
     for number, image in enumerate(_normalised(known.cases)):
-        apart = {
-            quality.FLIPS: _apart(mean[number], [each[number] for each in flipped], task),
-            quality.UNSURE: quality.uncertainty(common[number], mean[number], task),
-        }
-        if len(members) > 1:
-            each = [member[number] for member in members]
-            apart[quality.MEMBERS] = _apart(mean[number], each, task)
+        mirrored = (mean[number], [each[number] for each in flipped])
+        own = [member[number] for member in members]
+        apart = quality.disagreements(mean[number], common[number], mirrored, own, task)
         measures.append(
             {
                 quality.SIZE: quality.size_distance(shares[number], sizes),
@@ -93,10 +87,6 @@ def usual(task: Task, known: Known, looks: Sequence[Look]) -> QualityFacts:
         sizes=sizes,
         limits=quality.limits(measures),
     )
-
-
-def _apart(mask: Mask, others: Sequence[Mask], task: Task) -> float:
-    return float(np.mean([quality.disagreement(mask, other, task) for other in others]))
 
 
 def _probabilities(method: Method, site: Site, cases: Cases) -> NDArray[np.float32]:
@@ -118,7 +108,3 @@ def _spread(cases: Cases) -> Cases:
     if len(cases) <= MOST:
         return cases
     return cases.select(np.linspace(0, len(cases) - 1, MOST).astype(int).tolist())
-
-
-def _likeliest(probabilities: NDArray[np.float32]) -> Mask:
-    return probabilities.argmax(axis=-3).astype(np.uint8)

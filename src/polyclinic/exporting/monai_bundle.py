@@ -4,8 +4,6 @@ Its network is the package's graph behind a few lines that the bundle holds itse
 MONAI and onnxruntime but not Polyclinic.
 """
 
-from __future__ import annotations
-
 import json
 from importlib.resources import files
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A package out of trained models: their graph, their weights, and what there is to say of them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +15,6 @@ from polyclinic.data.pictures import COLOURS
 from polyclinic.data.site_files import SiteToml
 from polyclinic.data.tasks import Task
 from polyclinic.engine.flower.ledger import Ledger
-from polyclinic.evaluation.intervals import bootstrap_interval
 from polyclinic.evaluation.scoring import ScoreRow, score_cases
 from polyclinic.exporting.choosing import SERVER, Origin
 from polyclinic.exporting.graph import core_of, whole_graph
@@ -43,10 +40,11 @@ def packaged(origins: Sequence[Origin], *, title: str | None = None) -> Package:
     own = [site for site in data.values() if site.name in owners or SERVER in owners]
     known = known_cases(own)
     cores, looks, weights, members = [], [], {}, []
-    for number, origin in enumerate(origins):
+    for number, origin in enumerate(origins, 1):
         with in_use(origin) as (method, site):
             cores.append(core_of(method, site))
-            weights[_weights_name(number, origins)] = save(
+            numbered = f"-{number}" if len(origins) > 1 else ""
+            weights[f"weights{numbered}.safetensors"] = save(
                 {name: tensor.detach().cpu().contiguous() for name, tensor in site.weights.items()}
             )
             count = sum(site.weights[name].numel() for name in parameters(site.net))
@@ -54,16 +52,10 @@ def packaged(origins: Sequence[Origin], *, title: str | None = None) -> Package:
             if known is not None and len(known.cases):
                 looks.append(look_at(method, site, known.cases))
     judged = usual(task, known, looks) if known is not None and looks else None
-    facts = _facts(origins, task, data, tuple(members), judged, title)
-    reading = {"axis": toml.axis, "stored_window": toml.stored_window}
-    facts = facts.model_copy(update=reading)
+    facts = _facts(origins, task, toml, data, tuple(members), judged, title)
     contents = {GRAPH: whole_graph(task, cores).SerializeToString(), **weights}
     cards = {CARD: card_text(facts).encode(), PAGE: card_page(facts).encode()}
     return Package(facts, {**contents, **cards})
-
-
-def _weights_name(number: int, origins: Sequence[Origin]) -> str:
-    return f"weights-{number + 1}.safetensors" if len(origins) > 1 else "weights.safetensors"
 
 
 def _same_task(origins: Sequence[Origin]) -> tuple[Task, SiteToml]:
@@ -103,6 +95,7 @@ def _member(origin: Origin, count: int) -> Member:
 def _facts(
     origins: Sequence[Origin],
     task: Task,
+    toml: SiteToml,
     data: Mapping[str, SiteData],
     members: tuple[Member, ...],
     judged: QualityFacts | None,
@@ -119,6 +112,8 @@ def _facts(
             name: "#{:02x}{:02x}{:02x}".format(*COLOURS[number % len(COLOURS)])
             for number, name in enumerate(task.classes[1:])
         },
+        axis=toml.axis,
+        stored_window=toml.stored_window,
         spacing=_spacing([data[m.site] for m in members if m.site in data] or data.values()),
         members=members,
         sites=tuple(
@@ -200,19 +195,4 @@ def _told(
     for (region, metric), found in groups.items():
         drawn = [patients.get(row.case, row.case) for row in found]
         values = [row.value for row in found]
-        low, high = bootstrap_interval(values, drawn)
-        better = metrics[metric].better
-        yield ScoreFacts(
-            site=site,
-            region=region,
-            metric=metric,
-            title=metrics[metric].title,
-            unit=metrics[metric].unit,
-            better=better,
-            mean=float(np.mean(values)),
-            low=low,
-            high=high,
-            worst_tenth=float(np.quantile(values, 0.1 if better == "higher" else 0.9)),
-            cases=len(found),
-            patients=len(set(drawn)),
-        )
+        yield ScoreFacts.of((site, region, metric), metrics[metric], values, drawn)

@@ -1,10 +1,7 @@
 """A trained model in use: the network with its weights, and the cases it can be judged by."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import cast
 
 import torch
@@ -75,7 +72,7 @@ def cases_of(origin: Origin) -> list[SiteData]:
             study.data,
             _places(origin),
             labels=origin.run.choice.labels,
-            splits_folder=_splits(origin),
+            splits_folder=origin.root / SPLITS,
         )
     except (DataError, OSError):
         return []
@@ -113,9 +110,3 @@ def _places(origin: Origin) -> tuple[SiteSettings, ...]:
     own = [site for site in listed if site.name == node.name]
     named = own[0] if own else SiteSettings(name=node.name)
     return (named.model_copy(update={"folder": node.data, "labels": node.labels or named.labels}),)
-
-
-def _splits(origin: Origin) -> Path:
-    if origin.node is not None:
-        return origin.node.state / SPLITS
-    return origin.run.folder.path.parents[2] / SPLITS

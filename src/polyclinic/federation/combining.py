@@ -3,8 +3,6 @@
 They count sites alike: a hostile one could claim any number of images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

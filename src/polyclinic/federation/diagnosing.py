@@ -1,7 +1,5 @@
 """What a site's model shows of the parts it is made of, without changing anything."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +24,7 @@ MOST = 12  # cases that are looked at
 
 @torch.no_grad()
 def diagnose(
-    method: Method, site: Site, cases: Cases, predicted: NDArray[np.uint8]
+    method: "Method", site: Site, cases: Cases, predicted: NDArray[np.uint8]
 ) -> dict[str, float]:
     """Numbers by the names of `DIAGNOSTICS`, of the model in use on the first of some cases.
 
@@ -58,7 +56,7 @@ def _areas(predicted: NDArray[np.uint8], masks: NDArray[np.uint8]) -> dict[str, 
     return {"area": float(((predicted > 0) & known).sum() / true)} if true else {}
 
 
-def _stand_ins(method: Method, site: Site, batch: Batch) -> dict[str, float]:
+def _stand_ins(method: "Method", site: Site, batch: Batch) -> dict[str, float]:
     """What became of predictions where something stands in for labels."""
     weak, notes = site.training.weak, {}
     if site.info.kind == "mask":
@@ -68,7 +66,9 @@ def _stand_ins(method: Method, site: Site, batch: Batch) -> dict[str, float]:
         filtered = tree_filtered(weak, probabilities, [batch.images])
         notes["tree keeps"] = _kept(likeliest(filtered), likeliest(probabilities))
     if weak.pseudo_labels and getattr(site.net, SECOND, None) is not None:
-        first, second = (logits.softmax(1) for logits in branches(site.net, batch.images))
+        logits, other = branches(site.net, batch.images)
+        assert other is not None, "the network has a second branch"
+        first, second = logits.softmax(1), other.softmax(1)
         share = (weak.least_share + 1) / 2
         label = mixed_label(first, second, share, share)
         notes["decoders differ"] = changed_pixels(first, second)

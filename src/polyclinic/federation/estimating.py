@@ -1,7 +1,5 @@
 """What norm layers receive, measured on a site's training images: no labels, no augmentation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -44,7 +42,7 @@ class Moments:
 
 
 @torch.no_grad()
-def input_moments(method: Method, site: Site, *, by_batch: bool) -> dict[str, Moments]:
+def input_moments(method: "Method", site: Site, *, by_batch: bool) -> dict[str, Moments]:
     """The moments of what each BatchNorm layer receives while the site predicts its train images.
 
     With `by_batch` layers normalise each batch by itself, as in training, and so move their running
@@ -61,14 +59,14 @@ def input_moments(method: Method, site: Site, *, by_batch: bool) -> dict[str, Mo
     return found
 
 
-def reestimate(method: Method, site: Site) -> None:
+def reestimate(method: "Method", site: Site) -> None:
     """Compute the running statistics of the model in use anew from the site's training images."""
     for path, moments in input_moments(method, site, by_batch=True).items():
         unbiased = moments.variance * moments.count / max(moments.count - 1, 1)
         site.load({f"{path}.running_mean": moments.mean, f"{path}.running_var": unbiased})
 
 
-def reestimating(method: Method, stage: Stage) -> Stage:
+def reestimating(method: "Method", stage: "Stage") -> "Stage":
     """The stage with the statistics of the model in use estimated anew behind its work."""
 
     def work(site: Site) -> Message:

@@ -1,7 +1,6 @@
 """A message between a site and the server."""
 
-from __future__ import annotations
-
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,16 @@ def no_weights() -> Weights:
     return Weights(Layout(()), torch.empty(0))
 
 
+def models_in(extras: Mapping[str, Tensor], group: str) -> dict[str, dict[str, Tensor]]:
+    """The models among extras that are called `group/owner/name`, by owner."""
+    models: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    for key, tensor in extras.items():
+        if key.startswith(f"{group}/"):
+            _, owner, name = key.split("/", 2)
+            models[owner][name] = tensor
+    return dict(models)
+
+
 @dataclass(frozen=True)
 class Message:
     """What one exchange carries: shared weights, a method's named extras and plain numbers."""
@@ -30,6 +39,18 @@ class Message:
         """The bytes of its tensors and numbers; names and framing are the engine's own."""
         extras = sum(tensor.numel() * tensor.element_size() for tensor in self.extras.values())
         return self.weights.nbytes + extras + 8 * len(self.numbers)
+
+    def not_finite(self) -> list[str]:
+        """The names of tensors and numbers in it with values that are no finite number."""
+        tensors = {**self.weights, **self.extras}
+        bad = [n for n, t in tensors.items() if t.is_floating_point() and not t.isfinite().all()]
+        return bad + [name for name, number in self.numbers.items() if not math.isfinite(number)]
+
+    def beyond(self, most: float) -> list[str]:
+        """The names of tensors in it with a value that is larger than this, whatever its sign."""
+        tensors = {**self.weights, **self.extras}
+        real = {n: t for n, t in tensors.items() if t.is_floating_point() and t.numel()}
+        return [name for name, tensor in real.items() if float(tensor.abs().max()) > most]
 
     def names_by_part(self) -> dict[str, list[str]]:
         """The names in it by the part of the network, or the sort of extra, that they belong to."""

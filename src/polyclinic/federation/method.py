@@ -1,7 +1,5 @@
 """A method: what a network becomes, what is shared, how a site learns, how a server combines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -57,6 +55,7 @@ class Method:
     shared_memory: ClassVar[frozenset[str]] = frozenset()  # groups of a site's that replies carry
     late: ClassVar[frozenset[str]] = frozenset()  # settings that act only after the last round
     by_rounds: ClassVar[bool] = False  # what a round does depends on how many there are
+    mean_only: ClassVar[str | None] = None  # why no rule but a mean will do; "" where any will
     one_branch: ClassVar[bool] = False  # its loss has logits of its own, of the main branch alone
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
@@ -128,6 +127,8 @@ class Method:
 
     def needs_mean(self) -> str:
         """Why replies can be combined by their mean only; empty where any rule will do."""
+        if self.mean_only is not None:
+            return self.mean_only
         combines = [stage.combine for stage in (*self.before(), *self.each_round())]
         usual = type(self).combine is Method.combine and all(
             each in (self.combine, ignore) for each in combines
@@ -196,14 +197,14 @@ class Method:
 
 def plain_loss(site: Site, batch: Batch) -> Tensor:
     """The task's loss alone: labels and, where they are weak, what stands in for missing ones."""
-    logits, *second = branches(site.net, batch.images)
-    return site.task_loss(logits, batch, second=second[0] if second else None)
+    logits, second = branches(site.net, batch.images)
+    return site.task_loss(logits, batch, second=second)
 
 
 def labelled_loss(site: Site, batch: Batch) -> Tensor:
     """The loss of the labels alone."""
-    logits, *second = branches(site.net, batch.images)
-    return site.labelled_loss(logits, batch, second[0] if second else None)
+    logits, second = branches(site.net, batch.images)
+    return site.labelled_loss(logits, batch, second)
 
 
 def ignore(server: Server, replies: Mapping[str, Message]) -> None:
@@ -216,6 +217,11 @@ class Finish(Protocol):
     def stages(self, method: Method) -> tuple[Stage, ...]:
         """Its stages, after those of the method."""
         ...
+
+
+def stay(site: Site) -> Message:  # noqa: ARG001
+    """Nothing to do: the site has its model already."""
+    return Message()
 
 
 def silent(server: Server, info: SiteInfo) -> Message:  # noqa: ARG001

@@ -1,7 +1,5 @@
 """The one mixing function: nearly every server rule is a row of weights over the sites' replies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,10 +1,9 @@
 """What the training loop needs of an optimizer: schedule, clipping, precision, kept state."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -58,45 +57,38 @@ def optimizing(
 
     With `keep_optimizer` the optimizer's state is found in and left in the memory.
     """
-    if update or not parameters:
-
-        def step(rate: float) -> None:  # noqa: ARG001
-            if update:
-                update(parameters)
-            _forget_gradients(parameters)
-
-        yield step
-        return
-    optimizer = _optimizer(parameters, training)
+    optimizer = _optimizer(parameters, training) if parameters and not update else None
     prefix = f"optimizer/{stream}/"
-    if training.keep_optimizer:
+    if optimizer and training.keep_optimizer:
         _restore(optimizer, parameters, memory, prefix)
 
-    def step_at(rate: float) -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.step()
-        _forget_gradients(parameters)
+    def step(rate: float) -> None:
+        if update:
+            update(parameters)
+        elif optimizer:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+        for parameter in parameters.values():
+            parameter.grad = None
 
-    yield step_at
-    if training.keep_optimizer:
+    yield step
+    if optimizer and training.keep_optimizer:
         memory.update(_state(optimizer, parameters, prefix))
 
 
-def _forget_gradients(parameters: Parameters) -> None:
-    for parameter in parameters.values():
-        parameter.grad = None
-
-
 def _optimizer(parameters: Parameters, training: TrainingSettings) -> torch.optim.Optimizer:
-    chosen = list(parameters.values())
-    rate, decay = training.learning_rate, training.weight_decay
-    if training.optimizer == "sgd":
-        return torch.optim.SGD(
-            chosen, lr=rate, weight_decay=decay, momentum=training.momentum, fused=True
-        )
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[training.optimizer]
-    return kind(chosen, lr=rate, weight_decay=decay, fused=True)
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "sgd": partial(torch.optim.SGD, momentum=training.momentum),
+    }
+    return kinds[training.optimizer](
+        list(parameters.values()),
+        lr=training.learning_rate,
+        weight_decay=training.weight_decay,
+        fused=True,
+    )
 
 
 def _restore(

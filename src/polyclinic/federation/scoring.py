@@ -1,7 +1,5 @@
 """Predicting and scoring cases at a site, without changing anything there."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from polyclinic.data.batches import in_order
-from polyclinic.data.cases import Cases, with_masks
+from polyclinic.data.cases import Cases, SiteData, with_masks
+from polyclinic.data.tasks import Task
 from polyclinic.data.tiling import tile_places, tile_weights
 from polyclinic.evaluation import METRICS, Metric
 from polyclinic.evaluation.scoring import ScoreRow, numbered, score_cases
@@ -29,7 +28,7 @@ AT_ONCE = 12  # images predicted together
 
 
 def class_maps(
-    method: Method, site: Site, cases: Cases, model: Mapping[str, Tensor] | None = None
+    method: "Method", site: Site, cases: Cases, model: Mapping[str, Tensor] | None = None
 ) -> NDArray[np.uint8]:
     """The most probable class of every pixel, N×H×W; with a model, by its weights in use."""
     with method.in_use(site):
@@ -40,7 +39,7 @@ def class_maps(
 
 
 @torch.no_grad()
-def predictions(method: Method, site: Site, cases: Cases) -> Iterator[Tensor]:
+def predictions(method: "Method", site: Site, cases: Cases) -> Iterator[Tensor]:
     """Class probabilities (B×K×H×W) of the cases in order, by the weights that are in use.
 
     What the camera did not see is background.
@@ -50,7 +49,7 @@ def predictions(method: Method, site: Site, cases: Cases) -> Iterator[Tensor]:
         yield background_out_of_view(probabilities(method, site, batch.images), batch.view)
 
 
-def seconds_an_image(site: Site, method: Method, cases: Cases) -> float:
+def seconds_an_image(site: Site, method: "Method", cases: Cases) -> float:
     """How long the site's model takes for one of the cases, many at once, after a first try."""
     few = cases.select(range(min(AT_ONCE, len(cases))))
     class_maps(method, site, few)
@@ -59,7 +58,7 @@ def seconds_an_image(site: Site, method: Method, cases: Cases) -> float:
     return (time.perf_counter() - started) / len(few)
 
 
-def probabilities(method: Method, site: Site, images: Tensor) -> Tensor:
+def probabilities(method: "Method", site: Site, images: Tensor) -> Tensor:
     """Those of the whole images, or of overlapping tiles, each pixel most by where it is inner."""
     places = tile_places(images.shape[-1], site.task.tile, site.task.overlap)
     if len(places) == 1:
@@ -77,7 +76,7 @@ def probabilities(method: Method, site: Site, images: Tensor) -> Tensor:
 
 
 def score(
-    method: Method,
+    method: "Method",
     site: Site,
     cases: Cases,
     metrics: Sequence[str],
@@ -90,19 +89,33 @@ def score(
     built-in ones. With a model, the weights that another site predicts with take the place of
     this one's.
     """
-    known = {**METRICS, **chosen}
     predicted = class_maps(method, site, cases, model)
-    true, spacing = cases.masks.cpu().numpy(), cases.spacing.numpy()
-    regions = site.data.known(site.task.regions)
-    patients = numbered(cases.patients)
-    classes = () if site.data.mask_groups else range(len(site.task.classes))
-    rows = score_cases(
-        predicted, true, cases.names, regions, spacing, metrics, known, patients, classes
+    return rows_of(predicted, cases, site.data, site.task, metrics, chosen), predicted
+
+
+def rows_of(
+    predicted: NDArray[np.uint8],
+    cases: Cases,
+    data: SiteData,
+    task: Task,
+    metrics: Sequence[str],
+    chosen: Mapping[str, Metric],
+) -> list[ScoreRow]:
+    """The same for class maps that are there already."""
+    return score_cases(
+        predicted,
+        cases.masks.cpu().numpy(),
+        cases.names,
+        data.known(task.regions),
+        cases.spacing.numpy(),
+        metrics,
+        {**METRICS, **chosen},
+        numbered(cases.patients),
+        () if data.mask_groups else range(len(task.classes)),
     )
-    return rows, predicted
 
 
-def validation_dice(method: Method, site: Site) -> float:
+def validation_dice(method: "Method", site: Site) -> float:
     """The mean Dice over a site's validation cases and regions."""
     cases = site.data.scorable("val", site.task.regions)
     if not len(cases):

@@ -1,7 +1,5 @@
 """The server during a run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -36,6 +34,17 @@ class Server:
         self.tables.append(
             RoundTable(round=self.round, name=name, rows=sites, columns=sites, values=values)
         )
+
+    def others(self, group: str, info: SiteInfo) -> dict[str, Tensor]:
+        """What is remembered of all sites but one, by names such as `group/site/name`."""
+        own = f"{group}/{info.name}/"
+        known = [key for key in sorted(self.memory) if key.startswith(f"{group}/")]
+        return {key: self.memory[key] for key in known if not key.startswith(own)}
+
+    def forget(self, group: str) -> None:
+        """Remember nothing of this group any more."""
+        for key in [key for key in self.memory if key.startswith(f"{group}/")]:
+            del self.memory[key]
 
     def combined(self, replies: Mapping[str, Message]) -> Weights:
         """The replies' weights as one: their mean, or what the study's rule makes of them."""

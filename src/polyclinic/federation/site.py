@@ -1,7 +1,5 @@
 """A site during a visit, and the only training loop of the project."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -124,7 +122,7 @@ class Site:
 
     def fit(
         self,
-        loss: Callable[[Site, Batch], Tensor],
+        loss: "Callable[[Site, Batch], Tensor]",
         *,
         only: Names | None = None,
         steps: int | None = None,

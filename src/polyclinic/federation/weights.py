@@ -1,7 +1,5 @@
 """Named weights side by side in one flat buffer, so that copying and mixing are one pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -70,7 +68,7 @@ class Weights(Mapping[str, Tensor]):
         self.flat = flat
 
     @classmethod
-    def pack(cls, tensors: Mapping[str, Tensor]) -> Weights:
+    def pack(cls, tensors: Mapping[str, Tensor]) -> "Weights":
         """Copies of these tensors, side by side."""
         layout = Layout(tuple((name, tuple(tensor.shape)) for name, tensor in tensors.items()))
         first = next(iter(tensors.values()), torch.empty(0))
@@ -98,11 +96,11 @@ class Weights(Mapping[str, Tensor]):
         """The size of the values in bytes."""
         return self.flat.numel() * self.flat.element_size()
 
-    def copy(self) -> Weights:
+    def copy(self) -> "Weights":
         """The same weights in a buffer of their own."""
         return Weights(self.layout, self.flat.clone())
 
-    def pick(self, names: Names) -> Weights:
+    def pick(self, names: Names) -> "Weights":
         """A copy of the weights with these names, in the order they have here."""
         if names == self.names:
             return self.copy()
@@ -127,6 +125,17 @@ class Weights(Mapping[str, Tensor]):
                 return
         for name, tensor in tensors.items():
             self[name].copy_(tensor)
+
+
+def nested(**groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Several groups of tensors as one, each name with its group in front."""
+    return {f"{g}/{name}": tensor for g, group in groups.items() for name, tensor in group.items()}
+
+
+def group(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors of one group, under their own names again."""
+    prefix = f"{name}/"
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
 def refuse_unknown(names: Iterable[str], known: Names) -> None:

@@ -15,24 +15,3 @@ from polyclinic.losses.supervised import (
 )
 from polyclinic.losses.tree import tree_energy, tree_filter
 from polyclinic.losses.weak_terms import Seen, crf_energy, tree_filtered, weak_terms
-
-__all__ = [
-    "LOSSES",
-    "LabelError",
-    "Loss",
-    "Marginal",
-    "Seen",
-    "SegmentationLoss",
-    "TensorError",
-    "crf_energy",
-    "gated_crf",
-    "mixed_label",
-    "pseudo_dice",
-    "segmentation_loss",
-    "soft_dice",
-    "tree_energy",
-    "tree_filter",
-    "tree_filtered",
-    "virtual_class_loss",
-    "weak_terms",
-]

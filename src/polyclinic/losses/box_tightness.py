@@ -4,8 +4,6 @@ Boxes are read from labels, where these tell them: as the tightest boxes around 
 so that they turn with a turned image.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What the losses refuse, always with every mistake at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import torch

@@ -1,7 +1,5 @@
 """Gated CRF: neighbours that look alike should be predicted alike."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

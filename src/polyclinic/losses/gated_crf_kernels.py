@@ -4,8 +4,6 @@ Rows are worked on as a whole by loops simple enough for the compiler to turn in
 each pair of pixels is met once and serves both.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compiled kernels of one image on whole batches, wherever the batch lives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Where models disagree about an image, and a loss that looks there most (FedDP)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

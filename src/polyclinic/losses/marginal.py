@@ -3,8 +3,6 @@
 Marginal losses for partial labels: Shi et al., Medical Image Analysis 2021 (arXiv 2007.03868).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -44,11 +42,12 @@ def grouped(logits: Tensor, label: Tensor, groups: Groups) -> tuple[Tensor, Tens
 
     In the label, a group's number is its place among the groups instead of its first class.
     """
-    firsts = sorted(set(groups))
     if len(groups) != logits.shape[1]:
         raise LabelError(f"{len(groups)} classes are grouped, the network has {logits.shape[1]}")
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    planes = [_summed(wide, [n for n, each in enumerate(groups) if each == f]) for f in firsts]
+    members = _members(groups)
+    planes = [wide[:, m[0]] if len(m) == 1 else wide[:, m].logsumexp(1) for m in members]
+    firsts = [first for first, *_ in members]
     numbers = torch.full((UNLABELLED + 1,), UNLABELLED - 1, dtype=torch.uint8, device=label.device)
     numbers[firsts] = torch.arange(len(firsts), dtype=torch.uint8, device=label.device)
     numbers[UNLABELLED] = UNLABELLED
@@ -57,10 +56,8 @@ def grouped(logits: Tensor, label: Tensor, groups: Groups) -> tuple[Tensor, Tens
 
 def summed(probabilities: Tensor, groups: Groups) -> Tensor:
     """Give the probabilities (…×K×H×W) of groups (…×G×H×W)."""
-    firsts = sorted(set(groups))
-    members = [[n for n, each in enumerate(groups) if each == first] for first in firsts]
-    return torch.stack([probabilities[..., each, :, :].sum(-3) for each in members], -3)
+    return torch.stack([probabilities[..., m, :, :].sum(-3) for m in _members(groups)], -3)
 
 
-def _summed(logits: Tensor, members: list[int]) -> Tensor:
-    return logits[:, members[0]] if len(members) == 1 else logits[:, members].logsumexp(1)
+def _members(groups: Groups) -> list[list[int]]:
+    return [[n for n, g in enumerate(groups) if g == first] for first in sorted(set(groups))]

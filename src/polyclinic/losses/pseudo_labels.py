@@ -1,7 +1,5 @@
 """Pseudo labels from two predictions of the same images, mixed at random, for any method."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -4,8 +4,6 @@ Kruskal's algorithm on sorted bits: pixels are numbered in reading order, and ed
 neighbours.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,13 +1,12 @@
 """Losses against labels: cross entropy over labelled pixels, soft Dice, and their sum."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from polyclinic.losses.host import accuracy
 from polyclinic.masks import UNLABELLED
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -46,7 +45,8 @@ def segmentation_loss(
     terms = kind.split("+")
     loss = logits.new_zeros((), dtype=truth.dtype)
     if "ce" in terms:
-        loss = loss + entropy_weight * _cross_entropy(log_probabilities, truth)
+        entropy = -(log_probabilities * truth).sum() / truth.sum().clamp(min=1)
+        loss = loss + entropy_weight * entropy
     if "dice" in terms:
         loss = loss + _dice(log_probabilities.exp(), truth)
     return loss
@@ -77,12 +77,8 @@ def virtual_class_loss(logits: Tensor) -> Tensor:
 
     Only virtual classes stand in the softmax. A single one leaves nothing to choose: 0.
     """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = logits.to(accuracy(logits))
     return (logits.logsumexp(1) - logits.amax(1)).mean()
-
-
-def _cross_entropy(log_probabilities: Tensor, truth: Tensor) -> Tensor:
-    return -(log_probabilities * truth).sum() / truth.sum().clamp(min=1)
 
 
 def _dice(probabilities: Tensor, truth: Tensor) -> Tensor:
@@ -94,7 +90,7 @@ def _dice(probabilities: Tensor, truth: Tensor) -> Tensor:
 
 def _planes(maps: Tensor) -> Tensor:
     """Give batch × classes × height × width as classes × pixels, in float32 at least."""
-    return maps.movedim(1, 0).flatten(1).to(_accuracy(maps))
+    return maps.movedim(1, 0).flatten(1).to(accuracy(maps))
 
 
 def _truth(label: Tensor, maps: Tensor) -> Tensor:
@@ -112,8 +108,4 @@ def _truth(label: Tensor, maps: Tensor) -> Tensor:
             f"the label holds {strange}; allowed are classes 0 to {classes - 1}, "
             f"and {UNLABELLED} where it says nothing"
         )
-    return planes.to(_accuracy(maps))
-
-
-def _accuracy(maps: Tensor) -> torch.dtype:
-    return torch.promote_types(maps.dtype, torch.float32)
+    return planes.to(accuracy(maps))

@@ -6,8 +6,6 @@ distance of two neighbours' guide vectors. Trees and sums are compiled code on t
 other devices travel there and back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

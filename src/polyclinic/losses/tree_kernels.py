@@ -6,8 +6,6 @@ to its parent. Sums are made in double precision, which costs no time here and k
 exact.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray

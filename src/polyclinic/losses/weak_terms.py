@@ -1,7 +1,5 @@
 """What stands in for labels that are not there: terms of the loss, in relative units."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """APFL: a learned mixture of shared and personal model (Deng et al., 2020, arXiv 2003.13461)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, cast
 
@@ -21,11 +19,7 @@ from polyclinic.runs import SiteInfo
 
 @dataclass(frozen=True)
 class APFL(Method):
-    """FedAvg, and beside it a personal model that learns so that a mixture of both is right.
-
-    Outputs (logits) or weights are mixed. The personal model counts `alpha`, which each site
-    learns, once a round, at `alpha_rate` times the learning rate, unless it is not `adaptive`.
-    """
+    """FedAvg, and beside it a personal model that learns so that a mixture of both is right."""
 
     mixing: Mixing = "outputs"
     """What is mixed: the models' outputs (logits) or their weights."""

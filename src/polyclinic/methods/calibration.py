@@ -1,8 +1,5 @@
 """IGC: calibration guided by inconsistency, a finishing step from FedDP for any method."""
 
-from __future__ import annotations
-
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from polyclinic.data.cases import Batch
-from polyclinic.federation.message import Message
+from polyclinic.federation.message import Message, models_in
 from polyclinic.federation.method import DISCLOSED, Method, Stage, plain_loss, silent
 from polyclinic.federation.optimizing import after_rounds
 from polyclinic.federation.server import Server
@@ -25,15 +22,12 @@ from polyclinic.losses.marginal import grouped, summed
 from polyclinic.networks.contract import Segmenter
 from polyclinic.runs import SiteInfo
 
-Models = dict[str, dict[str, Tensor]]
-
 
 @dataclass(frozen=True)
 class IGC:
     """After the last round each site trains further, most where the sites' models disagree.
 
-    Sites disclose what their models differ in, once. The loss is that of the labels and `weight`
-    times a cross entropy guided by the inconsistency, `relative` to its largest value in a batch.
+    Sites disclose what their models differ in, once.
     """
 
     epochs: Annotated[int, Field(ge=0)] = 20
@@ -74,7 +68,8 @@ class IGC:
         """Train the model that the site uses, guided by all models at rest."""
         steps = site.steps_of(iterations=self.iterations, epochs=self.epochs)
         with method.in_use(site):
-            others = [site.twin(model) for model in borrowed(site.message.extras).values()]
+            models = models_in(site.message.extras, DISCLOSED)
+            others = [site.twin(model) for model in models.values()]
             loss = partial(self.guided, method, [site.twin({}), *others]) if others else self.plain
             site.fit(loss, steps=steps, training=after_rounds(site.training, self.rate))
         return Message()
@@ -147,27 +142,9 @@ def keep(server: Server, replies: Mapping[str, Message]) -> None:
 
 def hand_on(server: Server, info: SiteInfo) -> Message:
     """To a site, what all others disclosed."""
-    own = f"{DISCLOSED}/{info.name}/"
-    disclosed = {
-        key: tensor for key, tensor in server.memory.items() if key.startswith(f"{DISCLOSED}/")
-    }
-    return Message(
-        extras={key: disclosed[key] for key in sorted(disclosed) if not key.startswith(own)}
-    )
-
-
-def borrowed(tensors: Mapping[str, Tensor]) -> Models:
-    """What was disclosed by each site, in the order of their names."""
-    models: Models = defaultdict(dict)
-    for key in sorted(tensors):
-        disclosed, _, rest = key.partition("/")
-        if disclosed == DISCLOSED:
-            site, _, name = rest.partition("/")
-            models[site][name] = tensors[key]
-    return dict(models)
+    return Message(extras=server.others(DISCLOSED, info))
 
 
 def give_back(server: Server, replies: Mapping[str, Message]) -> None:  # noqa: ARG001
     """Forget what was disclosed."""
-    for key in [key for key in server.memory if key.startswith(f"{DISCLOSED}/")]:
-        del server.memory[key]
+    server.forget(DISCLOSED)

@@ -1,7 +1,5 @@
 """Centralized training: all images in one place, what a federation is measured against."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,11 +9,7 @@ from polyclinic.federation.site import Site
 
 @dataclass(frozen=True)
 class Centralized(Method):
-    """One model trained on the images of all sites together; no federation could do this.
-
-    A round takes as many steps as all sites together take in a federation (`equal_compute`), or as
-    many as one of them.
-    """
+    """One model trained on the images of all sites together; no federation could do this."""
 
     equal_compute: bool = True
     """Take as many steps as all sites together, not as one site."""

@@ -5,8 +5,6 @@ and boxes towards too much, points and scribbles towards too little. Where model
 different kinds are sure together, these errors have met.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from polyclinic.data.cases import Batch
-from polyclinic.federation.message import Message
+from polyclinic.federation.message import Message, models_in
 from polyclinic.federation.method import Method, Stage
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
@@ -84,17 +82,14 @@ class ConsensusLabels(Method):
         label = consensus(decoders, batch, self.confidence)
         if batch.view is not None:
             label = label.masked_fill(~batch.view, UNLABELLED)
-        logits, *second = branches(site.net, batch.images)
-        loss = site.task_loss(logits, batch, second=second[0] if second else None)
+        logits, second = branches(site.net, batch.images)
+        loss = site.task_loss(logits, batch, second=second)
         return loss + self.weight * soft_dice(logits.softmax(1), label)
 
 
 def received_decoders(site: Site) -> list[Segmenter]:
     """The received network at rest with the decoder of each site in turn."""
-    models: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in site.message.extras.items():
-        _, number, name = key.split("/", 2)
-        models.setdefault(number, {})[name] = tensor
+    models = models_in(site.message.extras, DECODER)
     return [site.twin(each) for each in models.values()]
 
 

@@ -1,7 +1,5 @@
 """What methods cost beside FedAvg, as `make method-costs` measured it into costs.json."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Ditto: a personal model held near the shared one (Li et al., ICML 2021, arXiv 2012.04221)."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -10,7 +8,7 @@ from pydantic import Field
 
 from polyclinic.federation.method import Method
 from polyclinic.federation.site import Site
-from polyclinic.methods.pulling import towards_received
+from polyclinic.methods.pulling import towards
 
 PERSONAL = "personal"
 
@@ -33,7 +31,7 @@ class Ditto(Method):
         """Train the shared model, then the personal one."""
         site.fit(self.loss)
         with site.using(PERSONAL):
-            site.fit(self.loss, hook=towards_received(site, self.pull))
+            site.fit(self.loss, hook=towards(site.message.weights, self.pull))
 
     def in_use(self, site: Site) -> AbstractContextManager[None]:
         """The personal model."""

@@ -1,7 +1,5 @@
 """Local feature enhancement (pFLFE): an encoder learns from two views of each image alone."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from torch.nn.functional import normalize
 from polyclinic.data.cases import Batch
 from polyclinic.data.random_views import Views
 from polyclinic.federation.site import Site
+from polyclinic.federation.weights import group
 from polyclinic.networks.blocks import Norm
 from polyclinic.networks.parts import under
 from polyclinic.seeds import torch_generator
@@ -31,14 +30,10 @@ log = logging.getLogger("polyclinic")
 
 @dataclass(frozen=True)
 class Enhancement:
-    """How long and how fast the encoder learns from images alone, and by what it is judged.
-
-    It takes `share` of the round's steps in addition to them, at `rate` times their learning rate;
-    its target keeps `decay` of itself at every step. The projector has `hidden` channels inside.
-    """
+    """How long and how fast the encoder learns from images alone, and by what it is judged."""
 
     share: Annotated[float, Field(ge=0)] = 1.0
-    """Steps of the enhancement over the round's; 0 is without it."""
+    """Steps of the enhancement over the round's, which they add to; 0 is without it."""
     rate: Annotated[float, Field(gt=0)] = 0.1
     """Learning rate over the study's."""
     decay: Annotated[float, Field(ge=0, le=1)] = 0.99
@@ -85,7 +80,9 @@ def enhance(site: Site, how: Enhancement, views: Views) -> dict[str, float]:
         return {}
     online = nn.ModuleList((site.net.encoder, site.net.get_submodule(PROJECTOR)))
     target = copy.deepcopy(online).requires_grad_(False).train()
-    _recall(target, site)
+    kept = group(site.memory, TARGET)
+    for name, parameter in target.named_parameters():
+        parameter.copy_(kept.get(name, parameter))
     began, aimed = _flat(online), _flat(target)
     rng = torch_generator(site.seed, site.info.name, site.round, site.stage, "views")
     spreads: list[tuple[float, float]] = []
@@ -120,9 +117,7 @@ def enhance(site: Site, how: Enhancement, views: Views) -> dict[str, float]:
 
 def enhanced(site: Site) -> dict[str, float]:
     """What the last enhancement did at a site: how far it moved the encoder and its target."""
-    start = f"{ENHANCED}/"
-    found = {name: value for name, value in site.memory.items() if name.startswith(start)}
-    return {name.removeprefix(start): float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in group(site.memory, ENHANCED).items()}
 
 
 def disagreement(embedded: Tensor, aims: Tensor) -> Tensor:
@@ -146,12 +141,6 @@ def follow(target: nn.Module, online: nn.Module, decay: float) -> None:
     """Move the target's parameters towards the online ones, keeping `decay` of themselves."""
     for aim, own in zip(target.parameters(), online.parameters(), strict=True):
         aim.lerp_(own, 1 - decay)
-
-
-def _recall(target: nn.Module, site: Site) -> None:
-    for name, parameter in target.named_parameters():
-        if f"{TARGET}/{name}" in site.memory:
-            parameter.copy_(site.memory[f"{TARGET}/{name}"])
 
 
 def _note(site: Site, online: Tensor, began: Tensor, aimed: Tensor, target: Tensor) -> None:

@@ -1,7 +1,5 @@
 """Fast weights: the weights a step from here, to be judged there while the network stays here."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import torch

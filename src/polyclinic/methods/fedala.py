@@ -1,7 +1,5 @@
 """FedALA: adaptive local aggregation (Zhang et al., AAAI 2023, arXiv 2212.01197)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -3,11 +3,9 @@
 The attention by cosines is the form that the paper gives for deep networks (HeurFedAMP).
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -17,8 +15,9 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.mixing import mix
 from polyclinic.federation.server import Server
-from polyclinic.federation.site import Parameters, Site
+from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
+from polyclinic.methods.pulling import towards
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
 from polyclinic.runs import SiteInfo
@@ -41,13 +40,13 @@ class FedAMP(Method):
     pull: Annotated[float, Field(ge=0)] = 0.1
     """Strength of the pull towards the mixture: pull / 2 times the squared distance; 0 is none."""
 
+    mean_only: ClassVar[str] = (
+        "every site gets a mixture of its own, by how like the others' replies are to its"
+    )
+
     def keeps(self, net: Segmenter) -> Names:
         """Everything: each site uses the model that it trained."""
         return everything(net)
-
-    def needs_mean(self) -> str:
-        """Every site has a mixture of its own."""
-        return "every site gets a mixture of its own, by how like the others' replies are to its"
 
     def message(self, server: Server, info: SiteInfo) -> Message:
         """The site's mixture; the common start before its first reply."""
@@ -82,18 +81,7 @@ class FedAMP(Method):
 
     def train(self, site: Site) -> None:
         """Learn near the mixture received."""
-        site.fit(self.loss, hook=self.towards_mixture(site) if self.pull else None)
-
-    def towards_mixture(self, site: Site) -> Callable[[Parameters], None]:
-        """A hook that pulls the weights towards the mixture."""
-        mixture = site.weights.copy()
-
-        def towards(parameters: Parameters) -> None:
-            for name, parameter in parameters.items():
-                if parameter.grad is not None:
-                    parameter.grad.add_(parameter.detach() - mixture[name], alpha=self.pull)
-
-        return towards
+        site.fit(self.loss, hook=towards(site.weights.copy(), self.pull))
 
     def finalize(self, site: Site) -> Message:
         """Use the model as it was trained here."""

@@ -1,7 +1,5 @@
 """FedAP, also AdaFed: own mixtures by alike statistics (Lu et al., 2022, arXiv 2112.00734)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal

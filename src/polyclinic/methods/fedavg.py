@@ -1,7 +1,5 @@
 """Federated averaging (McMahan et al., AISTATS 2017, arXiv 1602.05629)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from polyclinic.federation.method import Method

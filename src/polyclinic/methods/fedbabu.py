@@ -1,7 +1,5 @@
 """FedBABU: a body under a head at rest, then tuning (Oh et al., ICLR 2022, arXiv 2106.06042)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 

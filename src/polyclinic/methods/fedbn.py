@@ -1,7 +1,5 @@
 """FedBN: normalization stays at the site (Li et al., ICLR 2021, arXiv 2102.07623)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

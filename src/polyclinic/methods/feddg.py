@@ -4,8 +4,6 @@ The exchange of low frequencies and the episodic step of ELCFS; its contrast of 
 needs full masks, is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
@@ -46,10 +44,7 @@ class FedDG(Method):
     title: ClassVar[str] = "FedDG"
     one_branch: ClassVar[bool] = True
     shared_memory: ClassVar[frozenset[str]] = frozenset({SPECTRUM})  # of the other sites
-
-    def needs_mean(self) -> str:
-        """Spectra are handed on as they are, and weights by any rule."""
-        return ""
+    mean_only: ClassVar[str] = ""
 
     def before(self) -> tuple[Stage, ...]:
         """Spectra are shown, then handed to the other sites."""
@@ -122,10 +117,7 @@ def keep(server: Server, replies: Mapping[str, Message]) -> None:
 
 def hand_on(server: Server, info: SiteInfo) -> Message:
     """To a site, the spectra of all others."""
-    own = f"{SPECTRUM}/{info.name}/"
-    known = {key: each for key, each in server.memory.items() if key.startswith(f"{SPECTRUM}/")}
-    others = {key: each for key, each in known.items() if not key.startswith(own)}
-    return Message(server.weights, extras=others)
+    return Message(server.weights, extras=server.others(SPECTRUM, info))
 
 
 def take_up(site: Site) -> Message:
@@ -136,5 +128,4 @@ def take_up(site: Site) -> Message:
 
 def forget(server: Server, replies: Mapping[str, Message]) -> None:  # noqa: ARG001
     """What was made from images stays with the server no longer than needed."""
-    for key in [key for key in server.memory if key.startswith(f"{SPECTRUM}/")]:
-        del server.memory[key]
+    server.forget(SPECTRUM)

@@ -3,8 +3,6 @@
 The second half, calibration guided by inconsistency, can follow any method: calibration.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -21,10 +19,7 @@ from polyclinic.networks.parts import Names, everything, nonempty
 
 @dataclass(frozen=True)
 class FedDP(Method):
-    """Averaging of all but the queries of a transformer's attention, then calibration.
-
-    `private` can name other parts of the attention.
-    """
+    """Averaging of all but the queries of a transformer's attention, then calibration."""
 
     private: Literal["queries", "keys", "values", "queries+keys", "none"] = "queries"
     """The part of the attention that is private."""

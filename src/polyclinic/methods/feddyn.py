@@ -1,7 +1,5 @@
 """FedDyn: dynamic regularization (Acar et al., ICLR 2021, arXiv 2111.04263)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -12,8 +10,9 @@ from pydantic import Field
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.server import Server
-from polyclinic.federation.site import Parameters, Site
+from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
+from polyclinic.methods.pulling import towards
 
 DRIFT = "drift"  # what all of a site's, or the mean site's, rounds added to weights received
 
@@ -29,10 +28,9 @@ class FedDyn(Method):
     """Strength of the pull (the paper's α), on half the squared distance; 0 is FedAvg."""
 
     paper_weighting: ClassVar[str] = "uniform"
-
-    def needs_mean(self) -> str:
-        """The mean of all drifts must be that of the sites' own."""
-        return "the drift it adds is the sum of all sites' changes since the first round"
+    mean_only: ClassVar[str] = (
+        "the drift it adds is the sum of all sites' changes since the first round"
+    )
 
     def train(self, site: Site) -> None:
         """Learn near the shared weights less the drift, then add this round's change to it."""
@@ -43,14 +41,7 @@ class FedDyn(Method):
         received = site.take(learned)
         drift = site.memory.get(DRIFT, torch.zeros_like(received.flat))
         goal = Weights(received.layout, received.flat - drift)
-
-        def towards_goal(parameters: Parameters) -> None:
-            for name in learned & parameters.keys():
-                gradient = parameters[name].grad
-                if gradient is not None:
-                    gradient.add_(parameters[name].detach() - goal[name], alpha=self.pull)
-
-        site.fit(self.loss, hook=towards_goal)
+        site.fit(self.loss, hook=towards(goal, self.pull))
         site.memory[DRIFT] = drift + (site.take(learned).flat - received.flat)
 
     def combine(self, server: Server, replies: Mapping[str, Message]) -> None:

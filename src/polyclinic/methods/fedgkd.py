@@ -1,7 +1,5 @@
 """FedGKD: past shared models teach the sites (Yao et al., 2021, arXiv 2107.00051)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,13 +11,13 @@ from torch import Tensor
 from torch.nn.functional import kl_div
 
 from polyclinic.data.cases import Batch, with_masks
-from polyclinic.federation.message import Message
+from polyclinic.federation.message import Message, models_in
 from polyclinic.federation.method import Method, Stage
 from polyclinic.federation.mixing import mix
 from polyclinic.federation.scoring import validation_loss
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
-from polyclinic.federation.weights import Weights
+from polyclinic.federation.weights import Weights, group
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.two_branches import branches
 from polyclinic.runs import SiteInfo
@@ -85,8 +83,8 @@ class FedGKD(Method):
 
     def taught_loss(self, teachers: Teachers, site: Site, batch: Batch) -> Tensor:
         """The supervised loss and the distance to what the teachers say."""
-        logits, *second = branches(site.net, batch.images)
-        loss = site.task_loss(logits, batch, second=second[0] if second else None)
+        logits, second = branches(site.net, batch.images)
+        loss = site.task_loss(logits, batch, second=second)
         for share, teacher in teachers:
             with torch.no_grad():
                 said = teacher(batch.images)
@@ -95,10 +93,7 @@ class FedGKD(Method):
 
     def teachers(self, site: Site) -> Teachers:
         """The models at rest that teach in this round: the one received, where no other came."""
-        models: dict[str, dict[str, Tensor]] = {}
-        for key, tensor in site.message.extras.items():
-            _, number, name = key.split("/", 2)
-            models.setdefault(number, {})[name] = tensor
+        models = models_in(site.message.extras, TEACHER)
         twins = [site.twin(each) for each in models.values()] or [site.twin({})]
         if len(twins) == 1:
             return [(1.0, twins[0])]
@@ -108,8 +103,8 @@ class FedGKD(Method):
 
 def past_models(server: Server) -> list[Weights]:
     """The shared weights of the last rounds, oldest first."""
-    keys = sorted(key for key in server.memory if key.startswith(f"{PAST}/"))
-    return [Weights(server.weights.layout, server.memory[key]) for key in keys]
+    past = group(server.memory, PAST)
+    return [Weights(server.weights.layout, past[number]) for number in sorted(past)]
 
 
 def teaching(logits: Tensor, said: Tensor, temperature: float = 1.0) -> Tensor:

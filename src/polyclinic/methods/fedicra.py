@@ -1,7 +1,5 @@
 """FedICRA: gated and blended models for weak labels (Lin et al., MLMI 2023, arXiv 2304.05635)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, cast
@@ -12,7 +10,7 @@ from torch import Tensor
 from polyclinic.data.cases import Batch
 from polyclinic.federation.site import Site
 from polyclinic.methods.learned_mixing import BlendingMethod, Mixing
-from polyclinic.methods.site_contrast import CODE, other_code, own_code, site_contrast, swapped
+from polyclinic.methods.site_contrast import CODE, code, site_contrast, swapped
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.gated_segmenter import GatedSegmenter
 from polyclinic.networks.parts import Names, everything, parameters, part
@@ -73,7 +71,7 @@ class FedICRA(BlendingMethod):
     def receive(self, site: Site) -> None:
         """Take up the weights received, blending the decoder with the site's own."""
         if self.site_gate != "none":
-            site.load(own_code(site))
+            site.load(code(site))
         self.receive_blended(site, self.mixing if self.adaptive_aggregation else None)
 
     def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:
@@ -84,7 +82,7 @@ class FedICRA(BlendingMethod):
             gates = seen.gates.float()
             notes["gates saturated"] = float(((gates < 0.05) | (gates > 0.95)).float().mean())
             notes["gates over images"] = float(gates.std(0, correction=0).mean())
-            notes |= swapped(site, batch, own_code(site), other_code(site))
+            notes |= swapped(site, batch, code(site), code(site, 1))
         return notes
 
     def loss(self, site: Site, batch: Batch) -> Tensor:

@@ -3,8 +3,6 @@
 Another method, which calibrates logits (ICML 2022), is called FedLC too; this one is for images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, cast
@@ -20,7 +18,7 @@ from polyclinic.federation.optimizing import after_rounds
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
-from polyclinic.methods.site_contrast import CODE, own_code, site_contrast
+from polyclinic.methods.site_contrast import CODE, code, site_contrast
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.gated_segmenter import GatedSegmenter
 from polyclinic.networks.head_calibration import (
@@ -149,7 +147,7 @@ class FedLC(Method):
         if not site.first:
             site.load(own)
         if self.site_gate != "none":
-            site.load(own_code(site))
+            site.load(code(site))
 
     def train(self, site: Site) -> None:
         """Head first with the body at rest, then the body with the head at rest."""

@@ -1,10 +1,8 @@
 """FedLPPA: prompts, a second decoder per site (Lin et al., IEEE TMI 2024, arXiv 2402.17502)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -75,6 +73,8 @@ class FedLPPA(BlendingMethod):
     second_from: Literal["main", "second"] = "main"
     """What second decoders are made from: main decoders, or second ones, which then travel too."""
 
+    mean_only: ClassVar[str] = "every site's second decoder is a mixture of all sites' decoders"
+
     def weak_terms(self) -> Mapping[str, float]:
         """Pseudo labels of both decoders, with the published weight."""
         return {"pseudo_labels": 0.5} if self.second_decoder != "none" else {}
@@ -140,10 +140,6 @@ class FedLPPA(BlendingMethod):
         if self.second_decoder != "none":
             made_from = MAIN if self.second_from == "main" else (SECOND,)
             make_second(server, replies, self.second_decoder, affinity, made_from)
-
-    def needs_mean(self) -> str:
-        """Each site's second decoder is made from all replies."""
-        return "every site's second decoder is a mixture of all sites' decoders"
 
     def affinity(self, server: Server) -> Tensor:
         """How alike the sites' prompts are; without prompts all are alike."""

@@ -1,9 +1,8 @@
 """FedNova: changes normalized by the work behind them (Wang et al., NeurIPS 2020, 2007.07481)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
@@ -21,9 +20,9 @@ class FedNova(Method):
     It makes a difference where sites take different numbers of steps: training.epochs.
     """
 
-    def needs_mean(self) -> str:
-        """The replies of one round have different lengths by design."""
-        return "each reply is weighted by the steps behind it, as its site tells them"
+    mean_only: ClassVar[str] = (
+        "each reply is weighted by the steps behind it, as its site tells them"
+    )
 
     def send(self, site: Site) -> Message:
         """The weights, and how far a constant gradient would have taken them."""

@@ -1,7 +1,5 @@
 """FedPer: a private part on a shared rest (Arivazhagan et al., 2019, arXiv 1912.00818)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """FedProx: sites held near the shared model (Li et al., MLSys 2020, arXiv 1812.06127)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,19 +7,16 @@ from pydantic import Field
 
 from polyclinic.federation.method import Method
 from polyclinic.federation.site import Site
-from polyclinic.methods.pulling import towards_received
+from polyclinic.methods.pulling import towards
 
 
 @dataclass(frozen=True)
 class FedProx(Method):
-    """FedAvg whose sites are pulled towards the weights they received, against drift.
-
-    `pull` is the paper's mu: pull / 2 times the squared distance joins whatever loss the site has.
-    """
+    """FedAvg whose sites are pulled towards the weights they received, against drift."""
 
     pull: Annotated[float, Field(ge=0)] = 0.01
     """Strength of the pull (the paper's mu), on half the squared distance; 0 is FedAvg."""
 
     def train(self, site: Site) -> None:
         """Learn under the pull."""
-        site.fit(self.loss, hook=towards_received(site, self.pull))
+        site.fit(self.loss, hook=towards(site.message.weights, self.pull))

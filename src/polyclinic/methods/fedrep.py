@@ -1,7 +1,5 @@
 """FedRep: a shared body under private heads (Collins et al., ICML 2021, arXiv 2102.07078)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -15,10 +13,7 @@ from polyclinic.networks.parts import Names, everything, part
 
 @dataclass(frozen=True)
 class FedRep(Method):
-    """Private heads over a shared body: each round the head learns first, then the body.
-
-    The head takes `head_share` of the round's steps in addition to the body's.
-    """
+    """Private heads over a shared body: each round the head learns first, then the body."""
 
     head_share: Annotated[float, Field(ge=0)] = 0.4
     """Steps of the head, as a share of the round's; the body's steps come on top."""

@@ -1,7 +1,5 @@
 """FedSM: personal models, and a selector among them (Xu et al., CVPR 2022, arXiv 2203.10144)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, cast
@@ -18,7 +16,7 @@ from polyclinic.federation.method import Method, Stage
 from polyclinic.federation.mixing import mix
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Parameters, Site
-from polyclinic.federation.weights import Weights
+from polyclinic.federation.weights import Weights, group
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, parameters, under
 from polyclinic.networks.personal_copy import COPY
@@ -84,12 +82,10 @@ class FedSM(Method):
         message = self.message(server, info)
         if self.uses == "personal":
             return message
-        extras = {
-            f"{COPY}/{other.name}/{name.removeprefix(f'{COPY}.')}": tensor
-            for other in server.sites
-            if other != info and f"{COPY}/{other.name}" in server.memory
-            for name, tensor in personal_of(server, other.name).items()
-        }
+        extras: dict[str, Tensor] = {}
+        for other in server.sites:
+            if other != info and f"{COPY}/{other.name}" in server.memory:
+                extras |= in_memory(other.name, personal_of(server, other.name))
         return replace(message, extras=extras)
 
     def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
@@ -140,10 +136,7 @@ class FedSM(Method):
         found = net.shared_logits(images).softmax(1)
         for info in site.sites:
             here = (chosen == info.index)[:, None, None, None]
-            prefix = f"{COPY}/{info.name}/"
-            theirs = {
-                k.removeprefix(prefix): t for k, t in site.memory.items() if k.startswith(prefix)
-            }
+            theirs = group(site.memory, f"{COPY}/{info.name}")
             # The site's own model is in the network; an exported graph holds all of them.
             if torch.compiler.is_exporting() or here.any() or not theirs:
                 logits = functional_call(net.personal, theirs, (images,))
@@ -155,10 +148,7 @@ class FedSM(Method):
         if self.uses == "personal":
             return None
         for owner, model in models.items():
-            personal = model.pick(under(site.net, COPY))
-            site.memory.update(
-                {f"{COPY}/{owner}/{n.removeprefix(f'{COPY}.')}": t for n, t in personal.items()}
-            )
+            site.memory.update(in_memory(owner, model.pick(under(site.net, COPY))))
         return site
 
 
@@ -182,6 +172,11 @@ def soft_pull(own_share: float, place: int, sites: int) -> list[float]:
     row = [(1 - own_share) / (sites - 1)] * sites
     row[place] = own_share
     return row
+
+
+def in_memory(site: str, personal: Weights) -> dict[str, Tensor]:
+    """A site's personal model by the names that it has in extras and in a memory."""
+    return {f"{COPY}/{site}/{n.removeprefix(f'{COPY}.')}": t for n, t in personal.items()}
 
 
 def personal_names(server: Server) -> Names:

@@ -1,7 +1,5 @@
 """FedSoup: own and past shared models averaged (Chen et al., MICCAI 2023, arXiv 2307.10507)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 

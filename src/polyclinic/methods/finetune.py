@@ -1,7 +1,5 @@
 """Fine-tuning: a finishing step that fits the final model of any method to each site."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -19,9 +17,7 @@ from polyclinic.networks.parts import Names, everything, part
 class FineTune:
     """After the last round each site trains the model it uses a little further, on its own.
 
-    The loss is the plain supervised one, the optimizer new, the learning rate `rate` times the
-    study's; the budget is in epochs unless `iterations` are given. `part` can name what alone
-    learns, where the body is all but the head.
+    The loss is the plain supervised one, the optimizer new.
     """
 
     epochs: Annotated[int, Field(ge=0)] = 20
@@ -31,7 +27,7 @@ class FineTune:
     rate: Annotated[float, Field(gt=0)] = 0.1
     """Learning rate over the study's."""
     part: Literal["all", "body", "head", "decoder", "encoder"] = "all"
-    """Part of the network that is tuned."""
+    """Part of the network that is tuned; the body is all but the head."""
 
     def stages(self, method: Method) -> tuple[Stage, ...]:
         """One stage in which nothing travels."""

@@ -1,7 +1,5 @@
 """IOP-FL: models inside and outside a federation (Jiang et al., TMI 2023, arXiv 2204.08467)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -83,7 +81,7 @@ class Routing:
 
 @dataclass(frozen=True)
 class IOPFL(Method):
-    """FedAvg whose sites use the moving average of what they trained, `past` of it being old.
+    """FedAvg whose sites use the moving average of what they trained.
 
     A site that took no part routes its images between the sites' models and the shared one.
     """

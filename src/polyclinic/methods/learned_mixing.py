@@ -4,8 +4,6 @@ Used by every method whose sites do not overwrite a part of the network but blen
 `own + (received − own) · W` with one W in [0, 1] for each weight; W = 1 takes the received weight.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,12 +30,7 @@ STEADY = 10  # passes over which the loss must be steady before the first learni
 
 @dataclass(frozen=True)
 class Mixing:
-    """How the mixture is learned: one pass a round, several the first time, until it is steady.
-
-    A pass is a share of the site's images, or a number of iterations. It begins with the received
-    weights or, as some published code does, with the site's own; in the first rounds (`warm_up`)
-    the received weights are taken as they are.
-    """
+    """How the mixture is learned: one pass a round, several the first time, until it is steady."""
 
     rate: Annotated[float, Field(ge=0)] = 1.0
     """Learning rate of the mixture W."""
@@ -52,7 +45,7 @@ class Mixing:
     tolerance: Annotated[float, Field(ge=0)] = 0.01
     """Deviation of the last losses below which the first learning ends."""
     start: Literal["received", "own"] = "received"
-    """Whether W starts from the received weights or from the site's own."""
+    """Whether W starts from the received weights or, as in some code, from the site's own."""
     warm_up: Annotated[int, Field(ge=0)] = 0
     """Rounds in which the received weights are taken as they are."""
 

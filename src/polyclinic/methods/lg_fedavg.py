@@ -1,7 +1,5 @@
 """LG-FedAvg: own representations under a common head (Liang et al., 2020, arXiv 2001.01523)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -12,7 +10,7 @@ from pydantic import Field
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, Stage
 from polyclinic.federation.server import Server
-from polyclinic.federation.weights import Weights
+from polyclinic.federation.weights import Weights, group
 from polyclinic.methods.pflfe import last_layers
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything, part
@@ -25,9 +23,7 @@ START, WAITS = "start", "waits"  # in the server's memory: the common start, and
 class LGFedAvg(Method):
     """A private encoder under a shared decoder and head, after a warm start by FedAvg.
 
-    The warm start takes this share of the rounds and shares everything; its last average is the
-    encoder that every site goes on from. With `shared_layers` only so many last layers are shared
-    instead of decoder and head.
+    The warm start shares everything; its last average is the encoder that every site goes on from.
     """
 
     warm_start: Annotated[float, Field(ge=0, le=1)] = 0.3
@@ -55,8 +51,7 @@ class LGFedAvg(Method):
         """The shared weights, and the common start for a site that has not yet gone on from it."""
         if f"{WAITS}/{info.name}" not in server.memory:
             return Message(server.weights)
-        start = {key.removeprefix(f"{START}/"): server.memory[key] for key in _started(server)}
-        return Message(Weights.pack({**server.weights, **start}))
+        return Message(Weights.pack({**server.weights, **group(server.memory, START)}))
 
     def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
         """The mean; what is shared no more is kept until every site has gone on from it."""
@@ -68,10 +63,5 @@ class LGFedAvg(Method):
             server.memory.update({f"{WAITS}/{info.name}": torch.ones(()) for info in server.sites})
         for site in replies:
             server.memory.pop(f"{WAITS}/{site}", None)
-        if not any(key.startswith(f"{WAITS}/") for key in server.memory):
-            for key in _started(server):
-                del server.memory[key]
-
-
-def _started(server: Server) -> list[str]:
-    return [key for key in server.memory if key.startswith(f"{START}/")]
+        if not group(server.memory, WAITS):
+            server.forget(START)

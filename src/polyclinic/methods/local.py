@@ -1,7 +1,5 @@
 """Local training: every site alone, the floor of a federation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,6 +16,7 @@ class Local(Method):
     """Each site trains alone from the common start; nothing is shared."""
 
     paper_weighting: ClassVar[str] = ""
+    mean_only: ClassVar[str] = ""
 
     def shares(self, net: Segmenter) -> Names:  # noqa: ARG002
         """Nothing."""
@@ -25,7 +24,3 @@ class Local(Method):
 
     def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
         """Nothing to combine."""
-
-    def needs_mean(self) -> str:
-        """No rule can harm it."""
-        return ""

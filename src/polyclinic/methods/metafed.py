@@ -1,7 +1,5 @@
 """MetaFed: knowledge passed round a ring (Chen et al., IEEE TNNLS 2023, arXiv 2206.08516)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -14,7 +12,7 @@ from torch.nn.functional import mse_loss
 from polyclinic.config import TrainingSettings
 from polyclinic.data.cases import Batch
 from polyclinic.federation.message import Message
-from polyclinic.federation.method import Method, Stage, ignore, plain_loss, silent
+from polyclinic.federation.method import Method, Stage, ignore, plain_loss, silent, stay
 from polyclinic.federation.optimizing import after_rounds
 from polyclinic.federation.scoring import validation_dice
 from polyclinic.federation.server import Server
@@ -51,6 +49,9 @@ class MetaFed(Method):
     """Rounds that each site trains after the ring."""
 
     paper_weighting: ClassVar[str] = ""
+    mean_only: ClassVar[str] = (
+        "it hands every site's model on to the next, and no rule stands between them"
+    )
 
     def keeps(self, net: Segmenter) -> Names:
         """Everything: each site has a model of its own."""
@@ -76,10 +77,6 @@ class MetaFed(Method):
         """The server relays the model of the site that worked last; the start, if none did."""
         for reply in replies.values():
             server.weights = reply.weights if reply.weights else server.weights
-
-    def needs_mean(self) -> str:
-        """Nothing is combined, so nothing can be left out."""
-        return "it hands every site's model on to the next, and no rule stands between them"
 
     def train_alone(self, site: Site) -> Message:
         """Train from the common start; the last site's model opens the ring."""
@@ -149,8 +146,3 @@ def personal_weight(distillation: float, theirs: float, own: float, useful_above
     if theirs <= own and theirs < useful_above:
         return 0.0
     return distillation * (10 ** min(1.0, 5 * (theirs - own)) / 10)
-
-
-def stay(site: Site) -> Message:  # noqa: ARG001
-    """Nothing to take up."""
-    return Message()

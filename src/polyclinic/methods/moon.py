@@ -1,7 +1,5 @@
 """MOON: contrast with the last own model (Li et al., CVPR 2021, arXiv 2103.16257)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
@@ -14,6 +12,7 @@ from torch.nn.functional import cosine_similarity, softplus
 from polyclinic.data.cases import Batch
 from polyclinic.federation.method import Method
 from polyclinic.federation.site import Site
+from polyclinic.federation.weights import group
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import part
 
@@ -38,8 +37,7 @@ class MOON(Method):
     def train(self, site: Site) -> None:
         """Learn with the contrast, from the second visit on, and remember the encoder."""
         encoder = part(site.net, "encoder")
-        previous = {n: site.memory.get(f"{PREVIOUS}/{n}") for n in encoder}
-        last = {n: tensor for n, tensor in previous.items() if tensor is not None}
+        last = group(site.memory, PREVIOUS)
         loss = self.loss
         if self.contrast and last:
             loss = partial(self.contrasted, site.twin({}), site.twin(last))

@@ -1,7 +1,5 @@
 """Per-FedAvg: a start from which one step is enough (Fallah et al., NeurIPS 2020, 2002.07948)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -20,8 +18,7 @@ from polyclinic.methods.fast_weights import loss_at, stepped
 class PerFedAvg(Method):
     """FedAvg of weights that are judged after a step at `inner_rate` on another batch.
 
-    A site uses the weights received after `adaptation` such steps on its training images. The
-    gradient through the inner step is left out unless it is to be `exact`.
+    A site uses the weights received after `adaptation` such steps on its training images.
     """
 
     inner_rate: Annotated[float, Field(ge=0)] = 0.01

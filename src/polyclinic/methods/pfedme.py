@@ -1,7 +1,5 @@
 """pFedMe: personal models by Moreau envelopes (Dinh et al., NeurIPS 2020, arXiv 2006.08848)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from polyclinic.federation.method import Method
 from polyclinic.federation.mixing import mix
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Parameters, Site
+from polyclinic.methods.pulling import towards
 
 PERSONAL = "personal"
 
@@ -39,10 +38,7 @@ class PFedMe(Method):
 
     title: ClassVar[str] = "pFedMe"
     paper_weighting: ClassVar[str] = "uniform"
-
-    def needs_mean(self) -> str:
-        """The server can go towards whatever a rule gives."""
-        return ""
+    mean_only: ClassVar[str] = ""
 
     def receive(self, site: Site) -> None:
         """The shared weights; before its first training they are the personal model too."""
@@ -52,7 +48,7 @@ class PFedMe(Method):
     def train(self, site: Site) -> None:
         """Train the personal model from the weights received; the shared ones follow it."""
         shared = {name: p.detach().clone() for name, p in site.net.named_parameters()}
-        done = 0
+        done, pull = 0, towards(shared, self.pull)
 
         def follow(parameters: Parameters) -> None:
             for name, parameter in parameters.items():
@@ -63,9 +59,7 @@ class PFedMe(Method):
             if done and done % self.inner_steps == 0:
                 follow(parameters)
             done += 1
-            for name, parameter in parameters.items():
-                if parameter.grad is not None:
-                    parameter.grad.add_(parameter.detach() - shared[name], alpha=self.pull)
+            pull(parameters)
 
         site.fit(self.loss, hook=towards_shared)
         follow(dict(site.net.named_parameters()))

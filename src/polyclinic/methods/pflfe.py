@@ -1,7 +1,5 @@
 """pFLFE: private decoders over an enhanced encoder (Xie et al., MICCAI 2024, arXiv 2407.00462)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
@@ -31,10 +29,7 @@ PRIVATE = ("decoder", "head")
 
 @dataclass(frozen=True)
 class PFLFE(Method):
-    """A shared encoder under private decoders: enhanced, averaged, trained and averaged again.
-
-    With `private_layers` only so many last layers are private instead of decoder and head.
-    """
+    """A shared encoder under private decoders: enhanced, averaged, trained and averaged again."""
 
     enhancement: Enhancement = field(default_factory=Enhancement)
     """The enhancement of the encoder."""

@@ -1,23 +1,23 @@
-"""A pull towards the weights received: the gradient of half the squared distance to them."""
+"""A pull towards other weights: the gradient of half the squared distance to them."""
 
-from __future__ import annotations
+from collections.abc import Callable, Mapping
 
-from collections.abc import Callable
+from torch import Tensor
 
-from polyclinic.federation.site import Parameters, Site
+from polyclinic.federation.site import Parameters
 
 
-def towards_received(site: Site, pull: float) -> Callable[[Parameters], None]:
-    """A hook that adds `pull` times the way from the weights received in this stage to gradients.
+def towards(goal: Mapping[str, Tensor], pull: float) -> Callable[[Parameters], None]:
+    """A hook that adds `pull` times the way from the goal to the gradients of what it names.
 
-    Whatever the loss is, this is the same as adding pull / 2 · |w − received|² to it. Parameters
-    alone are pulled, running statistics never.
+    Whatever the loss is, this is the same as adding pull / 2 · |w − goal|² to it. Parameters alone
+    are pulled, running statistics never.
     """
 
-    def towards(parameters: Parameters) -> None:
+    def hook(parameters: Parameters) -> None:
         for name, parameter in parameters.items():
-            if parameter.grad is not None and pull:
-                distance = parameter.detach() - site.message.weights[name].to(site.device)
-                parameter.grad.add_(distance, alpha=pull)
+            if pull and name in goal and parameter.grad is not None:
+                way = parameter.detach() - goal[name].to(parameter.device)
+                parameter.grad.add_(way, alpha=pull)
 
-    return towards
+    return hook

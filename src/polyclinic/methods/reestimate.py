@@ -3,14 +3,10 @@
 Li et al., "Adaptive batch normalization for practical domain adaptation", 2018, arXiv 1603.04779.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from polyclinic.federation.estimating import reestimating
-from polyclinic.federation.message import Message
-from polyclinic.federation.method import Method, Stage, ignore, silent
-from polyclinic.federation.site import Site
+from polyclinic.federation.method import Method, Stage, ignore, silent, stay
 
 
 @dataclass(frozen=True)
@@ -24,8 +20,3 @@ class Reestimate:
         """One stage in which nothing travels."""
         stage = Stage("reestimate", silent, stay, ignore, finalizes=True)
         return (reestimating(method, stage),)
-
-
-def stay(site: Site) -> Message:  # noqa: ARG001
-    """The site has its model already."""
-    return Message()

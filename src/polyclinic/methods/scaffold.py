@@ -1,7 +1,5 @@
 """SCAFFOLD: control variates against drift (Karimireddy et al., ICML 2020, arXiv 1910.06378)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -9,7 +7,6 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 
-from polyclinic.config import TrainingSettings
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method
 from polyclinic.federation.mixing import mix
@@ -35,6 +32,9 @@ class SCAFFOLD(Method):
 
     paper_weighting: ClassVar[str] = "uniform"
     shared_memory: ClassVar[frozenset[str]] = frozenset({OWN})  # its change is, at first, all of it
+    mean_only: ClassVar[str] = (
+        "its common control is the mean of what all sites send beside their weights"
+    )
 
     def message(self, server: Server, info: SiteInfo) -> Message:  # noqa: ARG002
         """The shared weights and the common control."""
@@ -54,7 +54,9 @@ class SCAFFOLD(Method):
                     parameter.grad.add_(common[name] - own[name])
 
         before = site.take(frozenset(names))
-        fit = site.fit(self.loss, training=self._plain_sgd(site.training), hook=correct)
+        plain = {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0}
+        training = site.training.model_copy(update=plain | {"learning_rate": self.learning_rate})
+        fit = site.fit(self.loss, training=training, hook=correct)
         changes = {
             n: (before[n] - site.weights[n]) / max(fit.rates, 1e-12) - common[n] for n in names
         }
@@ -78,11 +80,3 @@ class SCAFFOLD(Method):
                 name = key.replace(CHANGE, COMMON, 1)
                 old = server.memory.get(name, torch.zeros(()))
                 server.memory[name] = old + present * share * change
-
-    def needs_mean(self) -> str:
-        """The common control would no longer be that of the weights."""
-        return "its common control is the mean of what all sites send beside their weights"
-
-    def _plain_sgd(self, training: TrainingSettings) -> TrainingSettings:
-        plain = {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0}
-        return training.model_copy(update=plain | {"learning_rate": self.learning_rate})

@@ -1,7 +1,5 @@
 """Second decoders: for each site one that the server makes from all sites' decoders."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Literal
 

@@ -4,11 +4,9 @@ FedAvgM (Hsu et al., 2019, arXiv 1909.06335); FedAdam and FedYogi (Reddi et al.,
 arXiv 2003.00295). Running statistics have no gradient: they stay the mean.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -33,9 +31,7 @@ class FedAvgM(Method):
     rate: Rate = 1.0
     """Learning rate of the server; 1 without momentum is FedAvg."""
 
-    def needs_mean(self) -> str:
-        """Any rule can give the change that the server follows."""
-        return ""
+    mean_only: ClassVar[str] = ""
 
     def combine(self, server: Server, replies: Mapping[str, Message]) -> None:
         """Step from the last weights along the change that the replies suggest."""

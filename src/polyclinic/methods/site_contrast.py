@@ -1,7 +1,5 @@
 """Gates that know whose images they see: a site's code, and the contrast between sites' gates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -14,14 +12,9 @@ from polyclinic.federation.site import Site
 CODE = "gate.code"  # private: it says which site this is
 
 
-def own_code(site: Site) -> dict[str, Tensor]:
-    """The site's one-hot code, by the name that the network has for it."""
-    return {CODE: torch.eye(len(site.sites))[site.info.index]}
-
-
-def other_code(site: Site) -> dict[str, Tensor]:
-    """The code of the site after this one."""
-    return {CODE: torch.eye(len(site.sites))[(site.info.index + 1) % len(site.sites)]}
+def code(site: Site, other: int = 0) -> dict[str, Tensor]:
+    """The one-hot code of a site, or of the `other`-th after it, as the network calls it."""
+    return {CODE: torch.eye(len(site.sites))[(site.info.index + other) % len(site.sites)]}
 
 
 @torch.no_grad()

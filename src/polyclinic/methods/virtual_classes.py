@@ -1,7 +1,5 @@
 """Virtual classes and personalized affinity aggregation (Liu et al., TMI submission, 2024)."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -41,9 +39,8 @@ Sharing = Literal[
 class VirtualClasses(Method):
     """FedAvg with frozen virtual classes in the head, and private affinities at each level.
 
-    `virtual_classes` counts them in multiples of real classes × sites; 0 leaves the network its own
-    head, and `virtual_weight` = 0 the head of cosines without their loss, the control that differs
-    in nothing else. Of the affinities a site shares what `paa_shares` says.
+    Without virtual classes the network has its own head; with `virtual_weight` = 0 it has the head
+    of cosines without their loss, the control that differs in nothing else.
     """
 
     virtual_classes: Annotated[float, Field(ge=0)] = 1.0

@@ -16,10 +16,7 @@ ROLES: tuple[Role, ...] = ("query", "key", "matrix")
 
 @dataclass(frozen=True)
 class Projection:
-    """How query, key and matrix are made: kernel size, norm, and the matrix as it is or in 0…1.
-
-    Their product takes the place of the decoder's map (`alone`) or is added to it.
-    """
+    """How query, key and matrix are made."""
 
     kernel: Literal[1, 3] = 1
     """Size of the convolutions."""

@@ -1,10 +1,11 @@
 """What every segmentation network looks like from outside."""
 
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
+from polyclinic.config.mistakes import multiples_near
 from polyclinic.networks.parts import Names, norms, under
 
 
@@ -45,26 +46,19 @@ class Segmenter(nn.Module):
 
     def embed(self, images: Tensor) -> Tensor:
         """Give the map that the head turns into logits: the decoder's last."""
+        return cast(Tensor, self.decoder(self.features(images))[-1])
+
+    def features(self, images: Tensor) -> list[Tensor]:
+        """Give the encoder's maps, finest first."""
         self.check(images)
         # `to` also gives one-channel images the strides that keep all later maps channels-last.
-        features = self.encoder(images.to(memory_format=torch.channels_last))
-        return cast(Tensor, self.decoder(features)[-1])
+        return cast(list[Tensor], self.encoder(images.to(memory_format=torch.channels_last)))
 
     def check(self, images: Tensor) -> None:
         """Refuse images with other dimensions or channels, or of a size that cannot be halved."""
         errors = self._errors(images.shape)
         if errors:
             raise ImageError(f"network '{self.name}' cannot take these images: {'; '.join(errors)}")
-
-    def pieces(self) -> dict[str, Any]:
-        """What a network that adds something to this one is made of."""
-        return {
-            "channels": self.channels,
-            "classes": self.classes,
-            "encoder": self.encoder,
-            "decoder": self.decoder,
-            "head": self.head,
-        }
 
     def parts(self) -> dict[str, Names]:
         """Publish the named parts: each direct sub-module, its own parts, and the norm layers."""
@@ -85,19 +79,29 @@ class Segmenter(nn.Module):
             errors.append(f"they have {channels} channel(s), it takes {self.channels}")
         for side, size in zip(("height", "width"), sides, strict=True):
             if size % self.divisor or not size:
-                nearest = _nearest_multiples(size, self.divisor)
+                nearest = multiples_near(size, self.divisor)
                 errors.append(
                     f"{side} {size} is not divisible by {self.divisor}, nearest {nearest}"
                 )
         return errors
 
 
+class Extended(Segmenter):
+    """Another network's encoder, decoder and head, to which something is added."""
+
+    def __init__(self, net: Segmenter) -> None:
+        super().__init__(
+            channels=net.channels,
+            classes=net.classes,
+            encoder=net.encoder,
+            decoder=net.decoder,
+            head=net.head,
+        )
+        self.divisor = net.divisor
+        self.name = net.name  # type: ignore[misc]  # errors should name what the study names
+
+
 def likeliest(scores: Tensor) -> Tensor:
     """Give the class with the highest score at every pixel (bytes, N×H×W); ties go to the lower."""
     # On CPUs `argmax` takes tens of times as long where maps of classes lie one after the other.
     return scores.max(dim=1).indices.to(torch.uint8)
-
-
-def _nearest_multiples(size: int, divisor: int) -> str:
-    below = size // divisor * divisor
-    return f"{below} or {below + divisor}" if below else str(divisor)

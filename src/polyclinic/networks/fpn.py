@@ -35,9 +35,7 @@ class FPNDecoder(nn.Module):
         super().__init__()
         self.deepest = nn.Conv2d(widths[-1], PYRAMID, kernel_size=1)
         self.levels = nn.ModuleList(TopDown(width) for width in widths[-2::-1])
-        self.branches = nn.ModuleList(
-            _branch(enlargements) for enlargements in reversed(range(len(widths)))
-        )
+        self.branches = nn.ModuleList(_branch(number) for number in range(len(widths))[::-1])
         self.dropout = nn.Dropout2d(0.2)
 
     def forward(self, features: list[Tensor]) -> list[Tensor]:

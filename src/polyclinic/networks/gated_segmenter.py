@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from polyclinic.networks.blocks import Norm
-from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.contract import Extended, Segmenter
 from polyclinic.networks.widening import smallest_maps
 
 Pooling = Literal["average+max", "average"]
@@ -111,15 +111,13 @@ class Sight(NamedTuple):
     gates: Tensor | None
 
 
-class GatedSegmenter(Segmenter):
+class GatedSegmenter(Extended):
     """Another network's encoder, decoder and head, with a site gate and guides where wanted."""
 
     def __init__(
         self, net: Segmenter, *, sites: int, pooling: Pooling | None, projected: bool
     ) -> None:
-        super().__init__(**net.pieces())
-        self.divisor = net.divisor
-        self.name = net.name  # type: ignore[misc]  # errors should name what the study names
+        super().__init__(net)
         features, maps = smallest_maps(net)
         deepest = features[-1].shape[1]
         self.gate = SiteGate(deepest, sites, pooling) if pooling else None
@@ -136,8 +134,7 @@ class GatedSegmenter(Segmenter):
 
     def look(self, images: Tensor) -> Sight:
         """Give the logits and what was seen on the way to them."""
-        self.check(images)
-        features = self.encoder(images.to(memory_format=torch.channels_last))
+        features = self.features(images)
         deepest, gates = features[-1], None
         if self.gate is not None:
             gates = self.gate(deepest)

@@ -1,7 +1,5 @@
 """Selections of a network's weights by module path or type, as sets of state-dict names."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
@@ -60,7 +58,7 @@ def statistics(net: nn.Module) -> Names:
     return norms(net) - parameters(net)
 
 
-def part(net: Segmenter, name: str) -> Names:
+def part(net: "Segmenter", name: str) -> Names:
     """Give the part that the network publishes under this name."""
     parts = net.parts()
     if name not in parts:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.contract import Extended, Segmenter
 
 Mixing = Literal["outputs", "weights"]
 COPY, ALPHA = "personal", "mixture.alpha"  # the copy, and how much of it is in the mixture
@@ -28,12 +28,11 @@ class WholeModel(nn.Module):
         return cast(Tensor, self.head(self.decoder(features)[-1]))
 
 
-class WithPersonalCopy(Segmenter):
+class WithPersonalCopy(Extended):
     """Another network, and a second one that starts as its copy."""
 
     def __init__(self, net: Segmenter) -> None:
-        super().__init__(**net.pieces())
-        self.name = net.name  # type: ignore[misc]  # errors should name what the study names
+        super().__init__(net)
         self.personal = WholeModel(copy.deepcopy(net))
 
     def shared_logits(self, images: Tensor) -> Tensor:

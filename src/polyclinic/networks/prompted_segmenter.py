@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from polyclinic.networks.attention import Attention, ChannelWeights, DualAttention
 from polyclinic.networks.blocks import Norm
-from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.contract import Extended, Segmenter
 from polyclinic.networks.dropout import Dropout
 from polyclinic.networks.two_branches import Branch, second_branch
 from polyclinic.networks.unet import leaky
@@ -144,7 +144,7 @@ class ContextGate(nn.Module):
         return maps + maps * factors if self.kind == "residual" else maps * factors
 
 
-class PromptedSegmenter(Segmenter):
+class PromptedSegmenter(Extended):
     """Another network's encoder, decoder and head, with what is wanted of the rest.
 
     Without prompts (`prompts` is None) there is neither fusion nor gate, and the decoder is the
@@ -163,9 +163,7 @@ class PromptedSegmenter(Segmenter):
         form: PromptForm = "joined",
         second: Literal["own", "copy"] | None,
     ) -> None:
-        super().__init__(**net.pieces())
-        self.divisor = net.divisor
-        self.name = net.name  # type: ignore[misc]  # errors should name what the study names
+        super().__init__(net)
         self.prompts = prompts
         self.fusion: Fusion | None = None
         self.gate: ContextGate | None = None
@@ -187,15 +185,15 @@ class PromptedSegmenter(Segmenter):
 
     def forward(self, images: Tensor) -> Tensor:
         """Give the logits (batch × classes × height × width) of the main decoder."""
-        return self._main(self._features(images))
+        return self._main(self.features(images))
 
     def embed(self, images: Tensor) -> Tensor:
         """Give the main decoder's last map, behind its gate."""
-        return self._last(self._features(images))
+        return self._last(self.features(images))
 
     def both(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Give the logits of the main and of the second decoder."""
-        features = self._features(images)
+        features = self.features(images)
         assert self.second is not None, "a second decoder was asked for and is not there"
         return self._main(features), self.second(features)
 
@@ -206,9 +204,9 @@ class PromptedSegmenter(Segmenter):
         deepest = self.encoder(images)[-1]
         return {"context of prompts": self.fusion(deepest, self.prompts(deepest)).norm(dim=1)}
 
-    def _features(self, images: Tensor) -> list[Tensor]:
-        self.check(images)
-        features = self.encoder(images.to(memory_format=torch.channels_last))
+    def features(self, images: Tensor) -> list[Tensor]:
+        """Give the encoder's maps, the deepest with its context."""
+        features = super().features(images)
         if self.prompts is None or self.fusion is None:
             return features
         deepest = features[-1]

@@ -1,14 +1,11 @@
 """A second decoder beside a network's own, for pseudo labels that both make together."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
-from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.contract import Extended, Segmenter
 from polyclinic.networks.parts import BATCH_NORMS, Names, under
 
 SECOND = "second"  # the part that holds a second decoder and head
@@ -27,7 +24,7 @@ class Branch(nn.Module):
         return self.head(self.decoder(features)[-1])
 
 
-class TwoBranches(Segmenter):
+class TwoBranches(Extended):
     """Another network's encoder, decoder and head, with a second branch of its own random start.
 
     Methods treat the second decoder and head as they treat the first: they belong to the same
@@ -35,15 +32,12 @@ class TwoBranches(Segmenter):
     """
 
     def __init__(self, net: Segmenter) -> None:
-        super().__init__(**net.pieces())
-        self.divisor = net.divisor
-        self.name = net.name  # type: ignore[misc]  # errors should name what the study names
+        super().__init__(net)
         self.second = second_branch(net, alike=False)
 
     def both(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Give the logits of both branches."""
-        self.check(images)
-        features = self.encoder(images.to(memory_format=torch.channels_last))
+        features = self.features(images)
         return self.head(self.decoder(features)[-1]), self.second(features)
 
     def parts(self) -> dict[str, Names]:
@@ -54,10 +48,10 @@ class TwoBranches(Segmenter):
         }
 
 
-def branches(net: Segmenter, images: Tensor) -> tuple[Tensor, ...]:
-    """Give the logits of the network's branches, the one that predicts first."""
+def branches(net: Segmenter, images: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Give the logits of the branch that predicts and, where there is one, of the second."""
     if getattr(net, SECOND, None) is None:
-        return (net(images),)
+        return net(images), None
     return cast(TwoBranches, net).both(images)
 
 

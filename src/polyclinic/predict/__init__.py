@@ -5,5 +5,3 @@
 
 from polyclinic.predict.model import Model, load
 from polyclinic.predict.package import PackageError
-
-__all__ = ["Model", "PackageError", "load"]

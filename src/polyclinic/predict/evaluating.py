@@ -1,7 +1,5 @@
 """Packages on labelled cases: every metric of every case, means with intervals, differences."""
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +19,7 @@ from polyclinic.predict.facts import ScoreFacts
 from polyclinic.predict.labelled import LabelledCase, LabelledSite, labelled_site
 from polyclinic.predict.model import Model
 from polyclinic.predict.package import PackageError
-from polyclinic.runs import Rank
+from polyclinic.runs import Rank, csv_text
 
 REGION_METRICS = tuple(name for name, metric in METRICS.items() if metric.of_what == "region")
 
@@ -65,10 +63,7 @@ class Evaluation:
         groups: dict[tuple[str, str, str, str], list[CaseScore]] = defaultdict(list)
         for row in self.scores:
             groups[row.model, row.site, row.region, row.metric].append(row)
-        return [
-            (model, self._facts(site, region, metric, rows))
-            for (model, site, region, metric), rows in groups.items()
-        ]
+        return [(model, self._facts(place, rows)) for (model, *place), rows in groups.items()]
 
     def matrix(self, metric: str) -> list[list[float]]:
         """The mean of a metric over cases and regions: a row for each model, a column a site."""
@@ -86,9 +81,11 @@ class Evaluation:
 
     def to_csv(self) -> str:
         """All scores as a table."""
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([CaseScore._fields, *self.scores])
-        return text.getvalue()
+        return csv_text([CaseScore._fields, *self.scores])
+
+    def _facts(self, place: Sequence[str], rows: Sequence[CaseScore]) -> ScoreFacts:
+        values, patients = [row.value for row in rows], [row.patient for row in rows]
+        return ScoreFacts.of(place, self.metrics[place[-1]], values, patients)
 
     def _rows(self, model: str, site: str, metric: str) -> list[CaseScore]:
         wanted = (model, site, metric)
@@ -96,25 +93,6 @@ class Evaluation:
 
     def _values(self, model: str, site: str, metric: str) -> list[float]:
         return [row.value for row in self._rows(model, site, metric)]
-
-    def _facts(self, site: str, region: str, metric: str, rows: Sequence[CaseScore]) -> ScoreFacts:
-        about = self.metrics[metric]
-        values, patients = [row.value for row in rows], [row.patient for row in rows]
-        low, high = bootstrap_interval(values, patients)
-        return ScoreFacts(
-            site=site,
-            region=region,
-            metric=metric,
-            title=about.title,
-            unit=about.unit,
-            better=about.better,
-            mean=float(np.mean(values)),
-            low=low,
-            high=high,
-            worst_tenth=float(np.quantile(values, 0.1 if about.better == "higher" else 0.9)),
-            cases=len(rows),
-            patients=len(set(patients)),
-        )
 
 
 def evaluate(
@@ -165,7 +143,8 @@ def _shown(
         places = best_median_worst([case.name for case in site.chosen], rows)
         for rank, place in places.items():
             (case,) = replace(site, chosen=(site.chosen[place],)).cases(task)
-            picture = _picture(case, model.classes(case.image), task)
+            image = case.image[:3] if len(case.image) > 2 else case.image[:1]
+            picture = compared(image, case.mask, model.classes(case.image), task)
             yield Shown(name, site.name, rank, case.name, picture)
 
 
@@ -200,10 +179,4 @@ def _sized(
         predicted,
         geometry.mask_there(true, 0),
         (case.spacing[0] * rows, case.spacing[1] * columns),
-    )
-
-
-def _picture(case: LabelledCase, predicted: Mask, task: Task) -> Picture:
-    return compared(
-        case.image[:3] if len(case.image) > 2 else case.image[:1], case.mask, predicted, task
     )

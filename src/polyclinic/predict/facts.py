@@ -1,11 +1,16 @@
 """What a model package says of itself, as typed values; the file is `model.json`."""
 
+from collections.abc import Hashable, Sequence
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, field_serializer
 
 from polyclinic.data.formats.volume import Axis
 from polyclinic.data.tasks import Task
+from polyclinic.evaluation import Metric
+from polyclinic.evaluation.intervals import bootstrap_interval
+from polyclinic.runs import AboutMetric
 
 FORMAT = 1  # raised when older versions can no longer read a package
 
@@ -58,6 +63,32 @@ class ScoreFacts(Facts):
     worst_tenth: float
     cases: int
     patients: int
+
+    @classmethod
+    def of(
+        cls,
+        place: Sequence[str],
+        about: Metric | AboutMetric,
+        values: Sequence[float],
+        patients: Sequence[Hashable],
+    ) -> "ScoreFacts":
+        """The facts of the values of a metric at a place: site, region and the metric's name."""
+        site, region, metric = place
+        low, high = bootstrap_interval(values, patients)
+        return cls(
+            site=site,
+            region=region,
+            metric=metric,
+            title=about.title,
+            unit=about.unit,
+            better=about.better,
+            mean=float(np.mean(values)),
+            low=low,
+            high=high,
+            worst_tenth=float(np.quantile(values, 0.1 if about.better == "higher" else 0.9)),
+            cases=len(values),
+            patients=len(set(patients)),
+        )
 
 
 class Limit(Facts):

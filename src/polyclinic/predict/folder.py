@@ -1,11 +1,10 @@
 """Predicting whatever files and folders hold, one case at a time, from where it was stopped."""
 
-import base64
 import csv
 import io
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,12 +14,11 @@ from PIL import Image
 
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.formats.volume import Axis
-from polyclinic.data.pictures import Picture
 from polyclinic.predict.inputs import Input, Scan
 from polyclinic.predict.masks_out import Masks, write_masks
 from polyclinic.predict.model import Model
 from polyclinic.predict.overlay import overlay
-from polyclinic.predict.pages import streamed
+from polyclinic.predict.pages import data_uri, streamed
 from polyclinic.predict.quality import Note
 from polyclinic.predict.records import Extent, Record, Records, finite, stamp
 from polyclinic.runs import replacing
@@ -179,7 +177,8 @@ def _short(value: float | None) -> str:
 
 def _write_page(to: Path, model: Model, records: Sequence[Record], failed: list[Failure]) -> None:
     with replacing(to / PAGE) as unfinished, unfinished.open("w") as file:
-        cases = _shown_cases(to, records)
+        doubtful_first = sorted(records, key=lambda each: -(each.doubt or 0.0))
+        cases = ((each, _embedded(to / each.overlay)) for each in doubtful_first)
         page = streamed(
             "cases.html",
             facts=model.facts,
@@ -191,28 +190,11 @@ def _write_page(to: Path, model: Model, records: Sequence[Record], failed: list[
         file.writelines(page)
 
 
-class _ShownCase(NamedTuple):
-    """A case and its picture as a link that holds it."""
-
-    record: Record
-    picture: str
-
-
-def _shown_cases(folder: Path, records: Sequence[Record]) -> Iterator[_ShownCase]:
-    """The cases, the most doubtful first."""
-    for record in sorted(records, key=lambda each: -(each.doubt or 0.0)):
-        yield _ShownCase(record, _embedded(_opened(folder / record.overlay)))
-
-
-def _embedded(picture: Picture) -> str:
+def _embedded(path: Path) -> str:
     """A picture as a link that holds it, its longer side at most 360 pixels."""
-    small = Image.fromarray(picture)
+    with Image.open(path) as picture:
+        small = picture.convert("RGB")
     small.thumbnail((SIDE, SIDE))
     content = io.BytesIO()
     small.save(content, format="JPEG", quality=85)
-    return f"data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}"
-
-
-def _opened(path: Path) -> Picture:
-    with Image.open(path) as picture:
-        return np.asarray(picture.convert("RGB"))
+    return data_uri("image/jpeg", content.getvalue())

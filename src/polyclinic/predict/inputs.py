@@ -1,7 +1,8 @@
 """What there is to predict: pictures and volumes, found in folders, opened one after another."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from PIL import Image
 from polyclinic.data.errors import UnreadableError
 from polyclinic.data.formats.instances import Instance, is_dicom
 from polyclinic.data.formats.nifti import SUFFIXES as NIFTI
-from polyclinic.data.formats.nifti import is_nifti
+from polyclinic.data.formats.nifti import is_nifti, stem
 from polyclinic.data.formats.reading import Stack, files_below, stacks_of
 from polyclinic.data.formats.volume import Axis, Volume
 from polyclinic.data.readers import SUFFIXES, as_pixels, read_image, with_channels
@@ -91,7 +92,8 @@ def inputs_in(paths: Sequence[Path]) -> tuple[list[Input], list[tuple[Path, str]
         found += more
         left += without
         known = {*pictures, *(f for each in found for f in each.files), *(f for f, _ in left)}
-        left += [(f, _unknown()) for f in files if f not in known]
+        unknown = f"is of no known type; known are {', '.join((*SUFFIXES, *NIFTI))} and DICOM"
+        left += [(f, unknown) for f in files if f not in known]
     return _distinct(sorted(found, key=lambda each: each.name)), left
 
 
@@ -136,31 +138,21 @@ def _dicom(files: Sequence[Path], root: Path) -> tuple[list[Input], list[tuple[P
 
 def _stem(file: Path, root: Path) -> str:
     """The path below the folder without its ending."""
-    place = file.relative_to(root)
-    name = next(
-        (place.name[: -len(end)] for end in NIFTI if place.name.lower().endswith(end)), place.stem
-    )
-    return (place.parent / (name or place.name)).as_posix()
+    name = stem(file) if is_nifti(file) else file.stem
+    return (file.relative_to(root).parent / (name or file.name)).as_posix()
 
 
 def _distinct(inputs: Sequence[Input]) -> list[Input]:
     """The cases with their file's ending where names would be the same, then with numbers."""
-    counts: dict[str, int] = {}
-    for each in inputs:
-        counts[each.name] = counts.get(each.name, 0) + 1
+    counts = Counter(each.name for each in inputs)
     taken: set[str] = set()
     named = []
     for each in inputs:
-        first = each.files[0]
         name = each.name
         if counts[name] > 1:
-            name = f"{name}-{first.name.partition('.')[2] or 'file'}"
+            name = f"{name}-{each.files[0].name.partition('.')[2] or 'file'}"
         while name in taken:
             name += "+"
         taken.add(name)
-        named.append(Input(name, each.files, each.stack))
+        named.append(replace(each, name=name))
     return named
-
-
-def _unknown() -> str:
-    return f"is of no known type; known are {', '.join((*SUFFIXES, *NIFTI))} and DICOM"

@@ -28,7 +28,8 @@ def write_masks(folder: Path, given: Input, scan: Scan, masks: Masks, task: Task
     target = folder / given.name
     volume = scan.volume
     if volume is None:
-        return _written(target, ".png", lambda path: _png(path, masks[0]))
+        picture = Image.fromarray(masks[0])
+        return _written(target, ".png", lambda path: picture.save(path, format="PNG"))
     stored = volume.restored(masks)
     if is_nifti(given.files[0]):
         return _written(target, ".nii.gz", lambda path: _nifti(path, volume, stored))
@@ -52,10 +53,6 @@ def _written(target: Path, suffix: str, write: Callable[[Path], None]) -> Path:
         finally:
             named.unlink(missing_ok=True)
     return path
-
-
-def _png(path: Path, mask: NDArray[np.uint8]) -> None:
-    Image.fromarray(mask).save(path, format="PNG")
 
 
 def _nifti(path: Path, volume: Volume, stored: Masks) -> None:

@@ -69,16 +69,11 @@ class Model:
         classes, probabilities, members, prepared = self._run(image, names)
         task = self.task
         common = members.mean(axis=0) if len(members) > 1 else members[0]
-        mean = _likeliest(common)
-        apart = {quality.UNSURE: quality.uncertainty(common, mean, task)}
-        if flips:
-            turned = [np.flip(self.classes(np.flip(image, axis)), axis - 1) for axis in (1, 2)]
-            apart[quality.FLIPS] = float(
-                np.mean([quality.disagreement(classes, each, task) for each in turned])
-            )
-        if len(members) > 1:
-            each = [quality.disagreement(_likeliest(member), mean, task) for member in members]
-            apart[quality.MEMBERS] = float(np.mean(each))
+        mean = quality.likeliest(common)
+        axes = (1, 2) if flips else ()
+        turned = [np.flip(self.classes(np.flip(image, axis)), axis - 1) for axis in axes]
+        own = list(map(quality.likeliest, members))
+        apart = quality.disagreements(mean, common, (classes, turned), own, task)
         shares, pixels = quality.sizes(mean, task), quality.histogram(prepared, task)
         note = quality.judge(self.facts.quality, shares, pixels, apart)
         return Prediction(classes, probabilities, note)
@@ -86,7 +81,8 @@ class Model:
     def square(self, image: Array) -> tuple[Mask, NDArray[np.float32]]:
         """The class map in the task's square (R×R), as runs score it, and what the network saw."""
         members, prepared = self._run(image, ["members", "prepared"])
-        return _likeliest(members.mean(axis=0) if len(members) > 1 else members[0]), prepared
+        common = members.mean(axis=0) if len(members) > 1 else members[0]
+        return quality.likeliest(common), prepared
 
     def _run(self, image: Array, names: list[str]) -> list[Any]:
         """These outputs of the graph for the image's content, brought to the size of the image."""
@@ -128,10 +124,6 @@ def _session(graph: bytes, threads: int) -> Any:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise PackageError(f"onnxruntime cannot run this model: {error}") from error
-
-
-def _likeliest(probabilities: NDArray[np.float32]) -> Mask:
-    return probabilities.argmax(axis=0).astype(np.uint8)
 
 
 def _in_image(name: str, found: Array, size: tuple[int, ...], box: Any) -> Array:

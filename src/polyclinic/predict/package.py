@@ -8,6 +8,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -25,12 +26,12 @@ class PackageError(ValueError):
     """A file that is no model, or one that cannot be used here, and why."""
 
 
+@dataclass(frozen=True)
 class Package:
     """A model's file: what it says of itself, and its contents by name."""
 
-    def __init__(self, facts: PackageFacts, contents: Mapping[str, bytes]) -> None:
-        self.facts = facts
-        self.contents = contents
+    facts: PackageFacts
+    contents: Mapping[str, bytes]
 
     @property
     def content_hash(self) -> str:

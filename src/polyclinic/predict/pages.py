@@ -1,11 +1,13 @@
 """Pages that need nothing beside themselves, out of this folder's templates."""
 
+import base64
 from collections.abc import Iterator
-from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from typing import TYPE_CHECKING, Any
 
 from polyclinic.predict.facts import ScoreFacts
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def rendered(template: str, **facts: Any) -> str:
@@ -29,13 +31,27 @@ def score(facts: ScoreFacts) -> str:
     return f"{mean} ({low}–{high})"
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("polyclinic.predict"),
-        autoescape=select_autoescape(["html"]),
+def data_uri(kind: str, content: bytes) -> str:
+    """A whole file as an address, for the source of an image or a link."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def templates(package: str, **settings: Any) -> "Environment":
+    """The templates of a package; what they name and nobody gives is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(  # noqa: S701 (each says itself what is escaped)
+        loader=PackageLoader(package),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        **settings,
     )
+
+
+def _environment() -> "Environment":
+    from jinja2 import select_autoescape
+
+    environment = templates("polyclinic.predict", autoescape=select_autoescape(["html"]))
     environment.filters.update(score=score, number=number)
     return environment

@@ -80,6 +80,34 @@ def uncertainty(probabilities: NDArray[np.floating], classes: Mask, task: Task) 
     return float(np.mean(apart))
 
 
+def disagreements(
+    mean: Mask,
+    common: NDArray[np.floating],
+    mirrored: tuple[Mask, Sequence[Mask]],
+    members: Sequence[Mask],
+    task: Task,
+) -> dict[str, float]:
+    """How far a model disagrees with itself, by measure, about one case.
+
+    `common` are the mean probabilities of all members, `mean` their likeliest classes; `mirrored`
+    is what mirrored images gave, turned back, behind what it is compared with.
+    """
+
+    def apart(mask: Mask, others: Sequence[Mask]) -> float:
+        return float(np.mean([disagreement(mask, other, task) for other in others]))
+
+    found = {FLIPS: apart(*mirrored)} if mirrored[1] else {}
+    found[UNSURE] = uncertainty(common, mean, task)
+    if len(members) > 1:
+        found[MEMBERS] = apart(mean, members)
+    return found
+
+
+def likeliest(probabilities: NDArray[np.floating]) -> Mask:
+    """The class (…×R×R) with the highest probability (…×K×R×R)."""
+    return probabilities.argmax(axis=-3).astype(np.uint8)
+
+
 def image_distance(found: NDArray[np.float64], usual: Sequence[float]) -> float:
     """How far grey levels must be moved to make one histogram the other, mean over channels."""
     apart = (found - np.asarray(usual)).reshape(-1, BINS)

@@ -65,7 +65,11 @@ def _method_cost(method: MethodRuns, sites: Sequence[str]) -> MethodCost:
     return MethodCost(
         title=method.title,
         whole=_cost("all sites", runs, [list(chain(*each.values())) for each in lines]),
-        stages=_stage_costs(runs),
+        # In the order of a run; a run that has not come to a stage does not count there.
+        stages=tuple(
+            _stage_cost(name, runs)
+            for name in dict.fromkeys(line.stage for run in runs for line in run.rounds)
+        ),
         sites=tuple(_cost(site, runs, [each[site] for each in lines]) for site in sites),
         parts=_sent_by_part(runs),
         extras=_grouped({e: None for run in runs for line in run.rounds for e in line.extras}),
@@ -89,12 +93,6 @@ def _cost(name: str, runs: list[Run], lines: list[list[RoundLine]]) -> Cost:
     spent = [line.numbers["epsilon"] for line in every if "epsilon" in line.numbers]
     missed = sum(bool(line.missed) for line in every)
     return Cost(name, down, up, total, seconds, speed, missed, max(spent, default=None))
-
-
-def _stage_costs(runs: list[Run]) -> tuple[StageCost, ...]:
-    """In the order of a run; a run that has not come to a stage does not count there."""
-    names = {line.stage: None for run in runs for line in run.rounds}
-    return tuple(_stage_cost(name, runs) for name in names)
 
 
 def _stage_cost(name: str, runs: list[Run]) -> StageCost:

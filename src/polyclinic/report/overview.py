@@ -40,6 +40,7 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     abouts = [run.about for run in comparison.runs]
     planned = sorted({run.planned_rounds for run in comparison.runs if run.planned_rounds})
     seeds = sorted({about.seed for about in abouts})
+    devices = (f"{about.device}, {amount(about.threads, 'thread')}" for about in abouts)
     networks = dict.fromkeys(
         f"{about.network}, {count(about.parameters)} parameters" for about in abouts
     )
@@ -50,7 +51,7 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         ("Seeds", enumeration([str(seed) for seed in seeds])),
         ("Rounds", " or ".join(map(str, planned)) or "not stated"),
         ("Network", "; ".join(networks)),
-        ("Device", "; ".join(dict.fromkeys(_device(run) for run in comparison.runs))),
+        ("Device", "; ".join(dict.fromkeys(devices))),
         ("Started", min(about.started for about in abouts).replace("T", " ")[:16]),
     ]
 
@@ -136,10 +137,6 @@ def empty_masks(runs: Iterable[Run]) -> tuple[int, int] | None:
                 for case, value in cases.items()
             )
     return (found, total) if total else None
-
-
-def _device(run: Run) -> str:
-    return f"{run.about.device}, {amount(run.about.threads, 'thread')}"
 
 
 def _line(method: MethodRuns) -> MethodLine:

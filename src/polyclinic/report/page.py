@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyclinic.evaluation.permuting import FEWEST_SITES
 from polyclinic.evaluation.statistics import OVERALL
+from polyclinic.predict.pages import data_uri, templates
 from polyclinic.report import words
 from polyclinic.report.ablations import ablations
 from polyclinic.report.chance import cautions, ranked
@@ -34,7 +35,6 @@ from polyclinic.report.references import bibtex
 from polyclinic.report.score_tables import Table, comparison_table
 from polyclinic.report.separations import separation_sheet
 from polyclinic.report.sheets import Sheet, sheet_of
-from polyclinic.report.words import data_uri
 from polyclinic.runs import CONTOUR_COLOURS, slug, write_atomic
 
 if TYPE_CHECKING:
@@ -95,15 +95,7 @@ def summary_table(run_paths: Iterable[str | Path]) -> "TerminalTable":
 
 def rendered(template: str, context: dict[str, Any]) -> str:
     """A page out of one of the report's templates."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("polyclinic.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates("polyclinic.report", autoescape=True)
     environment.filters.update(size=words.size, duration=words.duration, region=words.region_title)
     return environment.get_template(template).render(context)
 

@@ -7,8 +7,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polyclinic.predict.pages import data_uri
 from polyclinic.report.reading import Comparison, MethodRuns, Run
-from polyclinic.report.words import data_uri
 from polyclinic.runs import RANKS, Picture, Rank, RunError
 
 if TYPE_CHECKING:
@@ -54,7 +54,11 @@ class SiteAttention:
 def site_examples(comparison: Comparison) -> list[SiteExamples]:
     """Best, median and worst test case of each site and method, from each method's first seed."""
     sites = comparison.shown_sites
-    drawn = [method for method in comparison.methods if _has_pictures(method, sites)]
+    drawn = [
+        method
+        for method in comparison.methods
+        if any(run.folder.pictures(site) for run in method.finished[:1] for site in sites)
+    ]
     titles = tuple(method.title for method in drawn)
     found = [SiteExamples(site, titles, _rows(comparison, drawn, site)) for site in sites]
     return [each for each in found if any(any(examples) for _, examples in each.rows)]
@@ -113,10 +117,6 @@ def embedded(picture: "Image") -> str:
     return data_uri("image/jpeg", target.getvalue())
 
 
-def _has_pictures(method: MethodRuns, sites: tuple[str, ...]) -> bool:
-    return any(run.folder.pictures(site) for run in method.finished[:1] for site in sites)
-
-
 def _rows(
     comparison: Comparison, methods: list[MethodRuns], site: str
 ) -> tuple[tuple[Rank, tuple[Example | None, ...]], ...]:
@@ -137,17 +137,19 @@ def _rows(
 def _example(comparison: Comparison, run: Run, picture: Picture | None) -> Example | None:
     if picture is None:
         return None
-    return Example(picture.case, _caption(comparison, run, picture), embedded_picture(picture.path))
+    return Example(
+        picture.case, caption_of(comparison, run, picture), embedded_picture(picture.path)
+    )
 
 
-def _caption(comparison: Comparison, run: Run, picture: Picture) -> str:
+def caption_of(comparison: Comparison, run: Run, picture: Picture) -> str:
     """The first metric of the case in each region, where its scores are known."""
     if not comparison.metrics:
         return ""
     how = comparison.measure(comparison.metrics[0])
     values = [
         run.tested.get((how.name, region, picture.site), {}).get(picture.case)
-        for region in comparison.regions
+        for region in comparison.regions_of(how.name)
     ]
     if all(value is None for value in values):
         return ""

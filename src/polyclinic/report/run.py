@@ -93,15 +93,9 @@ class Run:
     @cached_property
     def validated(self) -> Mapping[str, Mapping[int, float]]:
         """Mean validation score over cases and regions, by site and round."""
-        found: dict[str, dict[int, list[float]]] = {}
         metric = self.validation_metric
-        for score in self.scores:
-            if score.split == "val" and score.metric == metric:
-                found.setdefault(score.site, {}).setdefault(score.round, []).append(score.value)
-        return {
-            site: {number: float(np.mean(values)) for number, values in rounds.items()}
-            for site, rounds in found.items()
-        }
+        sites = (site for name, split, site in self._by_round if (name, split) == (metric, "val"))
+        return {site: self.curve(metric or "", "val", site) for site in sites}
 
     def curve(self, metric: str, split: str, site: str) -> dict[int, float]:
         """The mean over cases and regions of a site after each round that was scored."""

@@ -1,6 +1,4 @@
-"""Numbers and names as people read them, and files as pages hold them."""
-
-import base64
+"""Numbers and names as people read them."""
 
 from polyclinic.evaluation.statistics import OVERALL
 
@@ -46,8 +44,3 @@ def enumeration(names: list[str]) -> str:
 def region_title(region: str) -> str:
     """A region as a heading."""
     return "all regions" if region == OVERALL else region
-
-
-def data_uri(kind: str, content: bytes) -> str:
-    """A whole file as an address, for the source of an image or a link."""
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -1,7 +1,7 @@
 """The run folder: its names, its writers and its readers; everything that outlives a process."""
 
 from polyclinic.runs.embeddings import Embedded, Moment, read_embeddings, write_embeddings
-from polyclinic.runs.files import RunError, clear_errors, replacing, write_atomic
+from polyclinic.runs.files import RunError, clear_errors, csv_text, replacing, write_atomic
 from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, SIZES, RunFolder
 from polyclinic.runs.guests import (
     DECODER,
@@ -32,46 +32,3 @@ from polyclinic.runs.records import (
     SiteInfo,
     Split,
 )
-
-__all__ = [
-    "CONTOUR_COLOURS",
-    "DECODER",
-    "DIAGNOSED",
-    "ENSEMBLE",
-    "RANKS",
-    "REESTIMATED",
-    "ROUTED",
-    "SHARED",
-    "SIZES",
-    "SPLITS",
-    "TUNED",
-    "WAYS",
-    "About",
-    "AboutMetric",
-    "AboutTask",
-    "AttentionPicture",
-    "Embedded",
-    "Finished",
-    "GuestScore",
-    "Moment",
-    "Picture",
-    "Rank",
-    "RoundLine",
-    "RoundTable",
-    "RunError",
-    "RunFolder",
-    "Score",
-    "ScoredModel",
-    "SiteInfo",
-    "Split",
-    "clear_errors",
-    "find_runs",
-    "read_embeddings",
-    "read_guests",
-    "replacing",
-    "run_path",
-    "slug",
-    "write_atomic",
-    "write_embeddings",
-    "write_guests",
-]

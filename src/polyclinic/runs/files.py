@@ -1,8 +1,10 @@
 """Files that a reader never sees half of, and texts and errors that are fit to be shown."""
 
+import csv
 import errno
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -61,6 +63,13 @@ def complete_lines(path: Path) -> list[str]:
     return whole.decode(errors="replace").split("\n") if whole else []
 
 
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as the text of a CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
 @contextmanager
 def clear_errors(path: Path, doing: str = "write") -> Iterator[None]:
     """Turn the system's errors into a RunError that names the file and the way out."""
@@ -106,11 +115,5 @@ def _end_of_lines(file: BinaryIO) -> int:
 
 def plain(text: str) -> str:
     """The text without control characters, such as those that command a terminal."""
-    kept = (_kept(letter) for letter in text[:LONGEST])
+    kept = (c if c.isprintable() or c == "\n" else " " * c.isspace() for c in text[:LONGEST])
     return "".join(kept).strip()
-
-
-def _kept(letter: str) -> str:
-    if letter.isprintable() or letter == "\n":
-        return letter
-    return " " if letter.isspace() else ""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from polyclinic.runs.files import RunError, append_lines, clear_errors
+from polyclinic.runs.files import RunError, append_lines, clear_errors, csv_text
 from polyclinic.runs.lock import locked
 from polyclinic.runs.reading import parsed, records, whole_lines, whole_text
 from polyclinic.runs.records import (
@@ -25,7 +25,7 @@ from polyclinic.runs.records import (
     ScoredModel,
     Split,
 )
-from polyclinic.runs.scores import HEADER, HEADERS, read_score, to_lines
+from polyclinic.runs.scores import HEADER, HEADERS, read_score
 from polyclinic.runs.sums import note, write_noted
 
 RANKS: Final[tuple[Rank, ...]] = ("best", "median", "worst", "unscored")
@@ -96,7 +96,7 @@ class RunFolder:
         texts = {
             "rounds.jsonl": _json_lines(lines),
             "tables.jsonl": _json_lines(tables),
-            "scores.csv": to_lines(scores),
+            "scores.csv": csv_text(scores),
         }
         longer = [name for name, text in texts.items() if text]
         for name in longer:
@@ -123,7 +123,7 @@ class RunFolder:
 
     def rewrite_scores(self, rows: Iterable[Score]) -> None:
         """Have these scores and no others."""
-        self.write_atomic("scores.csv", HEADER + "\n" + to_lines(rows))
+        self.write_atomic("scores.csv", HEADER + "\n" + csv_text(rows))
 
     def finish(self, finished: Finished) -> None:
         """Mark the run as complete: the last thing written."""

@@ -4,11 +4,10 @@
 """
 
 import csv
-import io
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from polyclinic.runs.files import RunError, clear_errors
+from polyclinic.runs.files import RunError, clear_errors, csv_text
 from polyclinic.runs.folder import RunFolder
 from polyclinic.runs.names import slug
 from polyclinic.runs.reading import warn_if_changed
@@ -38,10 +37,8 @@ class GuestScore(NamedTuple):
 
 def write_guests(run: RunFolder, rows: Iterable[GuestScore], unseen: str = "") -> None:
     """Write scores at every site, or at the one that is unseen, as a whole."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([GuestScore._fields, *rows])
     name = f"unseen-{slug(unseen)}" if unseen else CROSS_SITE
-    run.write_atomic(f"{name}.csv", text.getvalue())
+    run.write_atomic(f"{name}.csv", csv_text([GuestScore._fields, *rows]))
 
 
 def read_guests(run: RunFolder, *, unseen: bool) -> list[GuestScore]:

@@ -1,8 +1,6 @@
 """The lines of a run folder's scores.csv."""
 
 import csv
-import io
-from collections.abc import Iterable
 from typing import Final, get_args
 
 from polyclinic.runs.files import RunError
@@ -14,13 +12,6 @@ HEADERS: Final = tuple(
     ",".join([*Score._fields[:7], *more])
     for more in ((), ("patient",), ("model",), ("patient", "model"))
 )
-
-
-def to_lines(rows: Iterable[Score]) -> str:
-    """The scores as lines of a file."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def read_score(line: str, where: str) -> Score:

@@ -1,6 +1,5 @@
 """What a model answers to one image: facts, a mask, an overlay, or an array."""
 
-import base64
 import io
 import json
 import time
@@ -19,6 +18,7 @@ from polyclinic.predict.inputs import Scan
 from polyclinic.predict.masks_out import Masks, write_masks
 from polyclinic.predict.model import Model
 from polyclinic.predict.overlay import overlay
+from polyclinic.predict.pages import data_uri
 from polyclinic.predict.records import finite
 from polyclinic.serve.received import case_in, read_array
 
@@ -127,4 +127,4 @@ def _png(pixels: Picture | Masks) -> bytes:
 
 
 def _embedded(picture: Picture) -> str:
-    return f"data:image/png;base64,{base64.b64encode(_png(picture)).decode()}"
+    return data_uri("image/png", _png(picture))

@@ -19,8 +19,6 @@ from polyclinic.weak.scribbles import ragged_scribbles, scribbles
 from polyclinic.weak.sizes import sized
 from polyclinic.weak.style import STYLES, TaskLike, present, style_of
 
-__all__ = ["KINDS", "Box", "Kind", "label_boxes", "sparsity_of", "weaken"]
-
 KINDS: dict[str, Kind] = {
     "point": Kind(points, "four dabs inside an object and four around it", "8 clicks", "sparse"),
     "scribble": Kind(scribbles, "a stroke inside an object and one around it", "2 strokes"),
@@ -48,7 +46,9 @@ def weaken(
     class of the mask has a pixel in it. Labelled pixels agree with the mask; those of boxes and of
     what is made from boxes agree with the box.
     """
-    mask = _checked(mask)
+    if mask.ndim != 2 or not mask.size or mask.dtype != np.uint8:
+        raise ValueError(f"a mask is H×W and uint8, not {mask.dtype} of shape {mask.shape}")
+    mask = np.ascontiguousarray(mask)
     style = style_of(task)
     if not isinstance(task, str | None) and task.name not in STYLES:
         style = sized(style, mask)
@@ -90,9 +90,3 @@ def _kind(name: str) -> Kind:
             f'no kind "{name}"; there are {", ".join(KINDS)}{did_you_mean(name, KINDS)}'
         )
     return KINDS[name]
-
-
-def _checked(mask: Mask) -> Mask:
-    if mask.ndim != 2 or not mask.size or mask.dtype != np.uint8:
-        raise ValueError(f"a mask is H×W and uint8, not {mask.dtype} of shape {mask.shape}")
-    return np.ascontiguousarray(mask)

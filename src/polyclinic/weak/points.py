@@ -34,7 +34,8 @@ def points(mask: Mask, _: np.random.Generator, style: Style) -> Mask:
     objects = (mask != 0) & (mask != UNLABELLED)
     for window, _part in parts(objects, several=style.several):
         around = _sides(_bounds(window) + style.around * side * OUTWARDS)
-        within = [place for place in around if _is_inside(place, mask) and background.any()]
+        high, wide = mask.shape
+        within = [(y, x) for y, x in around if 0 <= y < high and 0 <= x < wide and background.any()]
         _draw_dabs(label, within, reach, 0, background)
     return label
 
@@ -87,10 +88,6 @@ def _within(part: Region, inner: Region, inset: float) -> Bounds:
 def _bounds(window: Window) -> Bounds:
     rows, columns = window
     return np.array([rows.start, rows.stop - 1, columns.start, columns.stop - 1], dtype=np.float64)
-
-
-def _is_inside(place: Place, mask: Mask) -> bool:
-    return 0 <= place[0] < mask.shape[0] and 0 <= place[1] < mask.shape[1]
 
 
 def _nearest(region: Region, place: Place) -> Place:

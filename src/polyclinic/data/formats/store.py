@@ -35,7 +35,7 @@ class Store:
         self._salt = own if own.is_file() else self._folder / SALT
 
     def hashed(self, identifier: str) -> str:
-        """A name of 12 letters that nobody without the salt can tell the identifier from."""
+        """A name of 12 characters that nobody without the salt can tell the identifier from."""
         return blake2b(identifier.encode(), key=self.salt(), digest_size=6).hexdigest()
 
     def salt(self) -> bytes:

@@ -4,9 +4,8 @@ Models pass through this machine encrypted, stay in memory for as long as it tak
 written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -27,6 +26,7 @@ from polyclinic.engine.site_runner import Scoring
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED
 from polyclinic.federation.server import Server
+from polyclinic.federation.weights import group
 from polyclinic.methods.calibration import fingerprints
 from polyclinic.runs import GuestScore, RoundLine
 
@@ -36,11 +36,13 @@ if TYPE_CHECKING:
 Model = Mapping[str, Tensor]
 
 
+@dataclass(frozen=True)
 class CrossSite:
     """The final models of the sites that disclose theirs, scored at these sites."""
 
-    def __init__(self, sites: FlowerSites, server: Server, last: int) -> None:
-        self.sites, self.server, self.last = sites, server, last
+    sites: "FlowerSites"
+    server: Server
+    last: int
 
     def run(self) -> Iterator[RoundLine]:
         """Ask for the models, let the sites score them, and write the matrix.
@@ -103,9 +105,7 @@ class CrossSite:
         What it disclosed is encrypted to the others; the keys that they need stand beside it.
         """
         check_disclosure(message, self.sites.runner.weights)
-        disclosed = {
-            name.removeprefix(f"{DISCLOSED}/"): tensor for name, tensor in message.extras.items()
-        }
+        disclosed = group(message.extras, DISCLOSED)
         runner = self.sites.runner
         needed = [*sorted(runner.assignment.method.predicts_with(runner.net)), KEYS]
         known = {**self.server.weights, **disclosed}

@@ -111,7 +111,8 @@ def _meaning(study: Study, site: NodeFile, runners: Mapping[str, SiteRunner]) ->
         "image can show"
     )
     yield f"- {rounds} rounds: every round adds to what can be learned about the images"
-    if any(r.shared_in(s) & statistics(r.net) for r in runners.values() for s in _all(r)):
+    shared = {r: [r.shared_in(s) for s in r.assignment.stages] for r in runners.values()}
+    if any(names & statistics(r.net) for r, each in shared.items() for names in each):
         yield "- running statistics leave: means and spreads of what the network sees in images"
     else:
         yield "- running statistics of norm layers stay here"
@@ -127,7 +128,8 @@ def _meaning(study: Study, site: NodeFile, runners: Mapping[str, SiteRunner]) ->
             f"- noise of {noise:g} × {site.privacy.clip:g}: ε {told} at δ = {site.privacy.delta:g} "
             "for all updates of the study; scores have no noise and are not in it"
         )
-        louder = max(_loudness(noise, runner) for runner in runners.values())
+        # The expected length of the noise in a message, in multiples of the clip.
+        louder = max(noise * r.first_weights().flat.numel() ** 0.5 for r in runners.values())
         if louder > DROWNED:
             yield (
                 f"- WARNING: this noise is {louder:.0f} times as long as the longest update; "
@@ -140,14 +142,5 @@ def _meaning(study: Study, site: NodeFile, runners: Mapping[str, SiteRunner]) ->
     yield "- the coordinator sees all of this; approve only what the consortium has agreed on"
 
 
-def _loudness(noise: float, runner: SiteRunner) -> float:
-    """The expected length of the noise in a message, in multiples of the clip."""
-    return noise * runner.first_weights().flat.numel() ** 0.5
-
-
 def _times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
-
-
-def _all(runner: SiteRunner) -> tuple[Stage, ...]:
-    return runner.assignment.stages

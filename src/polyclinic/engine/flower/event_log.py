@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,12 +17,12 @@ from polyclinic.runs.files import append_lines, complete_lines
 KINDS = {kind.__name__: TypeAdapter(kind) for kind in get_args(Event)}
 
 
+@dataclass
 class EventLog:
     """The file of events; it begins with the process that writes it and ends with how it ended."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.read = 0
+    path: Path
+    read: int = 0  # lines
 
     def begin(self, number: str) -> None:
         """Begin anew, as the process that hosts the study now."""

@@ -1,7 +1,5 @@
 """Final models that go to other sites and are scored there: a site's half, within its policy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +20,7 @@ from polyclinic.engine.flower.wire import Payload, pack
 from polyclinic.engine.states import SiteState
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED
+from polyclinic.federation.weights import group
 from polyclinic.methods.calibration import disclose
 from polyclinic.runs import SiteInfo
 
@@ -38,8 +37,7 @@ def compare_models(
     if isinstance(request, ModelRequest):
         return _disclosed(policy, run, info, state, request, message), {}
     policy.check_cross_site()
-    prefix = f"{DISCLOSED}/{request.owner}/"
-    model = {name.removeprefix(prefix): each for name, each in message.extras.items()}
+    model = group(message.extras, f"{DISCLOSED}/{request.owner}")
     if not model:
         raise PayloadError(f"the model of {request.owner} cannot be opened or used here")
     rows, cases = guest_scores(run.runner, info, run.data, state, model)

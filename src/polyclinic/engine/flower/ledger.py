@@ -1,10 +1,9 @@
 """The egress ledger: a line for everything that left a site, chained so that no line can change."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,15 +22,14 @@ class LedgerBroken(ValueError):
     refuses = "ledger"
 
 
+@dataclass(frozen=True)
 class Ledger:
     """A file of JSON lines; each has the hash of the line before it and its own."""
 
-    def __init__(self, path: Path, to: str = "") -> None:
-        """`to` is the address that everything goes to, for the lines to come."""
-        self.path = path
-        self.to = to
+    path: Path
+    to: str = ""  # the address that everything goes to, for the lines to come
 
-    def add(self, payload: Payload, facts: Mapping[str, Any]) -> bytes:
+    def add(self, payload: "Payload", facts: Mapping[str, Any]) -> bytes:
         """Note a payload that is about to leave; gives its bytes once the line is on disk.
 
         `content` is the hash of all these bytes, `sent` their number, `bytes` that of the tensors.

@@ -1,7 +1,5 @@
 """A ledger in plain words: what left, how often, how much, and to whom."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -72,10 +70,10 @@ def in_words(ledger: Ledger) -> Iterator[str]:
         yield f"{run[0]} (study {run[1][:12]}):" if run[0] else "In no run:"
         yield from (f"- {_sentence(each)}" for each in found if (each.run, each.study) == run)
     yield ""
-    noisy, bare = _noisy(lines)
+    noisy = Counter(bool(line.get("noise")) for line in lines if line["bytes"])
     yield (
         "No image, mask or file was sent; weights and scores can show something of them. "
-        f"{noisy} messages with weights had noise, {bare} had none."
+        f"{noisy[True]} messages with weights had noise, {noisy[False]} had none."
     )
     yield f"The ledger has {len(lines)} lines; the hash of the last is {ledger.head()}."
 
@@ -84,11 +82,9 @@ def _sentence(entry: Entry) -> str:
     times = "once" if entry.times == 1 else f"{entry.times} times"
     rounds = f" (rounds {entry.rounds[0]} to {entry.rounds[-1]})" if len(entry.rounds) > 1 else ""
     noise = f", with noise {', '.join(f'{each:g}' for each in entry.noise)}" if entry.noise else ""
-    return f"{times}{rounds} {entry.what}: {_size(entry.bytes)}{noise}"
-
-
-def _size(count: int) -> str:
-    return f"{count} bytes" if count < 10_000 else f"{count / 1e6:.3f} MB"
+    few = entry.bytes < 10_000
+    size = f"{entry.bytes} bytes" if few else f"{entry.bytes / 1e6:.3f} MB"
+    return f"{times}{rounds} {entry.what}: {size}{noise}"
 
 
 def _what(line: Line) -> str:
@@ -116,9 +112,3 @@ def _parts(arrays: Mapping[str, str]) -> Sequence[str]:
     told = [f"weights of {', '.join(weights)}"] if weights else []
     words = ["private weights for other sites" if e == "disclosed" else e for e in extras]
     return [*told, *([f"extras ({', '.join(words)})"] if extras else [])]
-
-
-def _noisy(lines: Sequence[Line]) -> tuple[int, int]:
-    """How many messages with weights or extras had noise, and how many had none."""
-    counts = Counter(bool(line.get("noise")) for line in lines if line["bytes"])
-    return counts[True], counts[False]

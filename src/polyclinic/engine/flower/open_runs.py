@@ -15,12 +15,21 @@ from polyclinic.engine.devices import device_of
 from polyclinic.engine.flower.carrier import PayloadError
 from polyclinic.engine.flower.order import study_hash
 from polyclinic.engine.flower.policy import Policy
-from polyclinic.engine.flower.protocol import RunRequest
+from polyclinic.engine.flower.protocol import NO_STATE, RunRequest, VisitRequest
 from polyclinic.engine.flower.scrubbing import DataRefusal
 from polyclinic.engine.run import Run, assignment_of, runs_of
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.states import StateFolder
+from polyclinic.engine.states import SiteState, StateFolder
+from polyclinic.engine.tensors import DamagedFile
 from polyclinic.runs import SiteInfo, write_atomic
+
+ADVICE = "Bring it back from a backup, or start the study with --fresh"
+
+
+class StateMismatch(ValueError):
+    """The server believes in a state that this site does not have."""
+
+    refuses = "state"
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,35 @@ class SiteRun:
     def states(self, token: str) -> StateFolder:
         """Where this site's states lie; a second coordinator of the same run has its own."""
         return StateFolder(self.run.folder.path / "states" / _folder_of(token))
+
+    def state_to_start(
+        self, request: VisitRequest, study: str
+    ) -> tuple[SiteState | None, dict[str, str] | None]:
+        """The state that the server believes in, and what is noted about it; None at first.
+
+        `study` is the hash of the study that the request is of.
+        """
+        if request.reads == NO_STATE:
+            return None, None
+        site, states = self.data.name, self.states(request.run)
+        present = states.rounds(site)
+        if request.reads in present:
+            try:
+                state, note = states.read(site, request.reads)
+            except DamagedFile as error:
+                raise StateMismatch(f"{error}. {ADVICE}") from error
+            if note.get("run") == request.run:
+                if note.get("study") != study:
+                    raise StateMismatch(
+                        "the settings of the study are not those with which the state began. "
+                        "Bring them back, or start the study with --fresh"
+                    )
+                return state, note
+        raise StateMismatch(
+            f"site {site} does not have the state that the server believes in (version "
+            f"{request.reads}; it has {', '.join(map(str, present)) or 'none'}): its state folder "
+            f"was lost or replaced. {ADVICE}"
+        )
 
     def forget_others(self, token: str) -> None:
         """Remove the states of all runs but this one and the latest other one."""

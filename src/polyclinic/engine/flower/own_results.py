@@ -1,16 +1,13 @@
 """What a site keeps of a run for itself: a run folder like any other, with its own scores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch
 
 from polyclinic.config import to_toml
-from polyclinic.engine.models import keep_model
 from polyclinic.engine.run import Run
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.engine.states import SiteState
+from polyclinic.engine.states import SiteState, keep_model
 from polyclinic.engine.study import about
 from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.runs import Finished, RunFolder, Score, SiteInfo

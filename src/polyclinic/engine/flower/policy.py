@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from polyclinic.config import Study
 from polyclinic.config.node_file import Permissions, PrivacySettings
@@ -49,13 +48,13 @@ class PolicyRefusal(ValueError):
     refuses = "policy"
 
 
+@dataclass(frozen=True)
 class Policy:
     """What stands between a site and everybody else."""
 
-    def __init__(self, allow: Permissions, privacy: PrivacySettings | None, ledger: Ledger) -> None:
-        self.allow = allow
-        self.privacy = privacy
-        self.ledger = ledger
+    allow: Permissions
+    privacy: PrivacySettings | None
+    ledger: Ledger
 
     @property
     def largest(self) -> int:
@@ -164,15 +163,11 @@ class Policy:
 
         A single one that is not finite would turn clipping off, because the update had no norm.
         """
-        tensors = {**message.weights, **message.extras}
-        bad = [n for n, t in tensors.items() if t.is_floating_point() and not t.isfinite().all()]
-        bad += [name for name, number in message.numbers.items() if not math.isfinite(number)]
-        if bad:
+        if bad := message.not_finite():
             raise PolicyRefusal(
                 f"the server's message has values that are not finite: {listed(bad, most=3)}"
             )
-        large = [n for n, t in tensors.items() if t.is_floating_point() and _largest(t) > LARGEST]
-        if large:
+        if large := message.beyond(LARGEST):
             raise PolicyRefusal(
                 f"the server's message has weights beyond ±{LARGEST:g}: {listed(large, most=3)}"
             )
@@ -236,10 +231,6 @@ class Policy:
                 "clip"
             )
         _refuse([f"the method cannot run with privacy: {reason}" for reason in refused])
-
-
-def _largest(tensor: Tensor) -> float:
-    return float(tensor.abs().max()) if tensor.numel() else 0.0
 
 
 def _refuse(reasons: list[str]) -> None:

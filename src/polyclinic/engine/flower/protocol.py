@@ -4,8 +4,6 @@ States of a site have version numbers that grow with every stage; the server nam
 believes in, so that a site which lost or gained one cannot go on unnoticed.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any, Literal, TypeVar
 

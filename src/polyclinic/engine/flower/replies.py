@@ -1,7 +1,5 @@
 """What the server refuses in the replies of sites: it trusts no number, name or shape of theirs."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -9,7 +7,6 @@ from dataclasses import dataclass
 from statistics import median
 
 import torch
-from torch import Tensor
 
 from polyclinic.data.errors import listed
 from polyclinic.engine.flower.carrier import PayloadError
@@ -35,12 +32,9 @@ def check_message(message: Message, known: Weights, images: int) -> None:
     other = [n for n, tensor in message.weights.items() if tensor.shape != known[n].shape]
     if other:
         raise PayloadError(f"its message has weights of another shape: {listed(other, most=3)}")
-    tensors = {**message.weights, **message.extras}
-    bad = [n for n, t in tensors.items() if t.is_floating_point() and not torch.isfinite(t).all()]
-    bad += [name for name, number in message.numbers.items() if not math.isfinite(number)]
-    if bad:
+    if bad := message.not_finite():
         raise PayloadError(f"its message has values that are not numbers: {listed(bad, most=3)}")
-    if any(float(t.abs().max()) > LARGEST for t in tensors.values() if _measurable(t)):
+    if message.beyond(LARGEST):
         raise PayloadError(f"its message has weights beyond ±{LARGEST:g}")
     counts = [message.numbers.get(name, -1) for name in ("images", "steps")]
     if not all(0 <= count <= MOST and float(count).is_integer() for count in counts):
@@ -78,10 +72,11 @@ class Signature:
     extras: tuple[tuple[str, Shape], ...]
 
     @classmethod
-    def of(cls, message: Message) -> Signature:
+    def of(cls, message: Message) -> "Signature":
         """The signature of a message."""
-        extras = sorted((name, _shape(tensor)) for name, tensor in message.extras.items())
-        return cls(frozenset(message.weights.layout.shapes), tuple(extras))
+        named = sorted(message.extras.items())
+        extras = tuple((name, (str(each.dtype), tuple(each.shape))) for name, each in named)
+        return cls(frozenset(message.weights.layout.shapes), extras)
 
 
 def conflicts(signatures: Mapping[str, Signature], shared: Weights) -> dict[str, str]:
@@ -113,8 +108,8 @@ def length_of_change(weights: Weights, sent: Weights) -> float:
 
 def length_of_extras(message: Message) -> float:
     """The L2 norm of all extras but those that are encrypted."""
-    lengths = (float(t.double().norm()) for t in message.extras.values() if _measurable(t))
-    return math.hypot(*lengths)
+    real = (each for each in message.extras.values() if each.is_floating_point())
+    return math.hypot(*(float(each.double().norm()) for each in real))
 
 
 def strays(lengths: Mapping[str, float], most: float, what: str) -> dict[str, str]:
@@ -125,11 +120,3 @@ def strays(lengths: Mapping[str, float], most: float, what: str) -> dict[str, st
         for site, length in lengths.items()
         if usual and length > most * usual
     }
-
-
-def _measurable(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() and bool(tensor.numel())
-
-
-def _shape(tensor: Tensor) -> Shape:
-    return str(tensor.dtype), tuple(tensor.shape)

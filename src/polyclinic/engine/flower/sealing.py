@@ -8,7 +8,6 @@ sizes of tensors stay readable, for the server to see what it hands on.
 import hashlib
 import logging
 import secrets
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from polyclinic.engine.flower.deploy.keys import write_private
-from polyclinic.federation.message import Message
+from polyclinic.federation.message import Message, models_in
 from polyclinic.federation.method import DISCLOSED
 from polyclinic.federation.weights import Weights
 
@@ -62,10 +61,7 @@ class SealingKey:
     def opened(self, message: Message, run: str, network: Weights) -> Message:
         """A message with what others disclosed in the clear; who cannot be opened is left out."""
         plain = {k: t for k, t in message.extras.items() if not k.startswith(f"{DISCLOSED}/")}
-        models: dict[str, dict[str, Tensor]] = defaultdict(dict)
-        for key in message.extras.keys() - plain.keys():
-            _, site, name = key.split("/", 2)
-            models[site][name] = message.extras[key]
+        models = models_in(message.extras, DISCLOSED)
         for site in sorted(models):
             try:
                 model = self._model(models[site], run, network)

@@ -1,7 +1,5 @@
 """Signatures with the key of the server's certificate, checked by the consortium's authority."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable
 from pathlib import Path

@@ -46,7 +46,6 @@ from polyclinic.engine.flower.protocol import (
 )
 from polyclinic.engine.flower.scrubbing import code_of, refusal
 from polyclinic.engine.flower.sealing import SealingKey, sealed
-from polyclinic.engine.flower.starting import state_to_start
 from polyclinic.engine.flower.wire import Payload, pack, unpack
 from polyclinic.engine.flower.witness import LEDGER, Countersignatures
 from polyclinic.engine.pictures import draw_pictures
@@ -127,7 +126,7 @@ class SiteService:
                 return self._score(request, message if request.finalize else None)
             case ModelRequest() | GuestRequest():
                 run, info = self._run(request)
-                state, noted = state_to_start(run, request, self.runs.hash(request.study))
+                state, noted = run.state_to_start(request, self.runs.hash(request.study))
                 check_final(run.runner.assignment, run.run.study.evaluation, request, noted)
                 message = self.sealing.opened(message, request.run, run.runner.weights)
                 return compare_models(self.policy, run, info, state, request, message)
@@ -161,7 +160,7 @@ class SiteService:
         """The response of a stage, and the facts about its noise."""
         run, info = self._run(request)
         study = self.runs.hash(request.study)
-        state, noted = state_to_start(run, request, study)
+        state, noted = run.state_to_start(request, study)
         check_stage(run.runner.assignment, request, noted)
         states = run.states(request.run)
         states.keep_only(info.name, [*request.keep, request.reads])
@@ -191,7 +190,7 @@ class SiteService:
     ) -> tuple[Payload, dict[str, Any]]:
         """The scores, and what the ledger says of them."""
         run, info = self._run(request)
-        state, noted = state_to_start(run, request, self.runs.hash(request.study))
+        state, noted = run.state_to_start(request, self.runs.hash(request.study))
         check_score(run.runner.assignment, run.run.study.evaluation, request, noted)
         scoring = Scoring(request.number, request.split, request.metrics, request.model)
         rows, cases, predicted, notes = run.runner.score(info, run.data, scoring, message, state)

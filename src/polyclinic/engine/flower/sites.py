@@ -39,7 +39,6 @@ from polyclinic.evaluation.scoring import ALL_CLASSES
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.server import Server
-from polyclinic.federation.weights import Weights
 from polyclinic.runs import RoundLine, RunFolder
 
 SPARE = 64 * 2**20  # bytes that messages may have however small the network is
@@ -195,7 +194,8 @@ class FlowerSites:
             if (worked.number, worked.stage) != (number, stage.name):
                 raise PayloadError(f"it answered for round {worked.number}, another stage")
             message = unpack(payload, sent.weights)
-            check_message(message, self._known(stage), self.images[site])
+            known = self.runner.first_weights(stage) if stage.shares else self.shared
+            check_message(message, known, self.images[site])
             if stage.discloses:
                 check_disclosure(message, self.runner.weights)
         except PayloadError as error:
@@ -214,10 +214,6 @@ class FlowerSites:
             parts=payload.bytes_by_part(message),
         )
         return Reply(message, line)
-
-    def _known(self, stage: Stage) -> Weights:
-        """The weights that a reply of this stage may have."""
-        return self.runner.first_weights(stage) if stage.shares else self.shared
 
     def scores_in(self, site: str, response: bytes | Failure, scoring: Scoring) -> Scored:
         """The scores in a site's response, or why there are none."""

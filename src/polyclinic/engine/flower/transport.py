@@ -33,11 +33,11 @@ class Failure:
     final: bool = False
 
 
+@dataclass(frozen=True)
 class Link:
     """A link over Flower's grid."""
 
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
+    grid: Grid
 
     def machines(self) -> dict[int, str]:
         """The machines that are connected, with the name each is registered under, if any."""

@@ -10,8 +10,6 @@ What an encoding loses, relative to a value v of the weights (extras likewise, e
   received, and a 3e-8th of the largest change of the tensor. Messages from the server stay exact.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -74,7 +72,7 @@ class Payload:
         return bytes(save(dict(self.tensors), {HEADER: json.dumps(self.header)}))
 
     @classmethod
-    def from_bytes(cls, data: bytes, most: float = float("inf")) -> Payload:
+    def from_bytes(cls, data: bytes, most: float = float("inf")) -> "Payload":
         """The payload in these bytes; PayloadError where it is none, or above `most` bytes."""
         header, size = _header(data)
         if size > most:

@@ -4,8 +4,6 @@ Every reply tells how many lines the site's ledger had and the hash of the last;
 brings the countersignature. So a ledger that was cut or written anew is noticed at the other end.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -39,7 +37,7 @@ class Head(_Record):
     head: Hash
 
 
-class Told(Head):
+class ToldHead(Head):
     """What a reply tells of the ledger: its head, and the hash of the line countersigned last."""
 
     known: Hash = START
@@ -82,7 +80,7 @@ class Witness:
     def note(self, site: str, reply: bytes) -> None:
         """Note what a reply tells of the site's ledger; say so where it is not the old one."""
         try:
-            told = Told.model_validate(header_of(reply).get(LEDGER))
+            told = ToldHead.model_validate(header_of(reply).get(LEDGER))
         except (PayloadError, ValidationError):
             return
         before = self.noted.get(site)

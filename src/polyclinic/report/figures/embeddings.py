@@ -1,7 +1,8 @@
 """Embeddings of pixels before and after training, in two dimensions, by class and by site."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,10 +70,7 @@ def embedding_figures(comparison: Comparison) -> list[EmbeddingFigure]:
 
 def _images(run: Run) -> Drawing | None:
     """What the encoder makes of whole images before and after training, coloured by site."""
-    found: dict[Moment, list[tuple[str, Embedded]]] = {}
-    for site in run.about.sites:
-        for table in read_embeddings(run.folder.features_path(site.name)):
-            found.setdefault(table.moment, []).append((site.name, table))
+    found = _by_moment(run, run.folder.features_path)
     if not found:
         return None
     names = [site.name for site in run.about.sites]
@@ -104,9 +102,13 @@ def _legend(panel: "Axes", count: int) -> None:
 
 def pixel_tables(run: Run) -> dict[Moment, Tables]:
     """Each site with its pixels, by moment."""
-    found: dict[Moment, list[tuple[str, Embedded]]] = {}
+    return _by_moment(run, run.folder.embeddings_path)
+
+
+def _by_moment(run: Run, path_of: Callable[[str], Path]) -> dict[Moment, Tables]:
+    found: dict[Moment, Tables] = {}
     for site in run.about.sites:
-        for table in read_embeddings(run.folder.embeddings_path(site.name)):
+        for table in read_embeddings(path_of(site.name)):
             found.setdefault(table.moment, []).append((site.name, table))
     return found
 

@@ -13,7 +13,8 @@ from polyclinic.report.figures.style import (
     shortened,
     to_data_uri,
 )
-from polyclinic.report.reading import Comparison, MethodRuns, Run
+from polyclinic.report.pictures import caption_of
+from polyclinic.report.reading import Comparison, MethodRuns
 from polyclinic.runs import SIZES, Picture, Rank
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _drawn(
                 picture = pictures.get((site, method.title))
                 _show(panel, picture)
                 if picture:
-                    words = _score(comparison, method.finished[0], picture)
+                    words = caption_of(comparison, method.finished[0], picture)
                     panel.set_xlabel(words, fontsize=8, labelpad=3)
         for panel, method in zip(axes[0], methods, strict=True):
             panel.set_title(shortened(method.title, 20), fontsize=9, fontweight="bold")
@@ -85,14 +86,3 @@ def _show(panel: "Axes", picture: Picture | None) -> None:
         small = image.convert("RGB")
     small.thumbnail((_PIXELS, _PIXELS))
     panel.imshow(np.asarray(small))
-
-
-def _score(comparison: Comparison, run: Run, picture: Picture) -> str:
-    """The first metric of the case in each region."""
-    how = comparison.measure(comparison.metrics[0])
-    values = [
-        run.tested.get((how.name, region, picture.site), {}).get(picture.case)
-        for region in comparison.regions_of(how.name)
-    ]
-    texts = ("–" if value is None else how.text(value) for value in values)
-    return f"{how.title} {' / '.join(texts)}"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from polyclinic.report.words import data_uri
+from polyclinic.predict.pages import data_uri
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -127,7 +127,7 @@ def _write(
 
 
 def _called(name: str) -> x509.Name:
-    # A common name has 64 letters at most; whom a certificate is for stands in its other names.
+    # A common name has 64 characters at most; whom a certificate is for stands in its other names.
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
 
 

@@ -1,16 +1,13 @@
 """The dossier for a data-protection officer: what the files of a hospital or coordinator say."""
 
-from __future__ import annotations
-
 import json
 import re
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markdown_it import MarkdownIt
 
 from polyclinic.config import Study, Tables, load_study
@@ -28,6 +25,7 @@ from polyclinic.engine.flower.deploy.dossier_words import (
 from polyclinic.engine.flower.ledger import Ledger
 from polyclinic.engine.flower.ledger_words import in_words
 from polyclinic.engine.flower.witness import Countersignatures
+from polyclinic.predict.pages import data_uri, templates
 from polyclinic.runs import RunError, find_runs, slug, write_atomic
 
 AUDIT = "audit"
@@ -139,7 +137,7 @@ def _page(text: str, audits: Sequence[Audited]) -> str:
     """The same as a page that needs nothing beside itself; HTML in it is shown, not obeyed."""
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
     for each in audits:
-        address = f"data:image/svg+xml;base64,{b64encode(each.figure).decode()}"
+        address = data_uri("image/svg+xml", each.figure)
         body = body.replace(f'src="{each.file}"', f'src="{address}"')
     return str(_environment().get_template("dossier.html").render(body=_Whole(body)))
 
@@ -165,13 +163,9 @@ def _quoted(text: str) -> _Whole:
 
 
 def _environment() -> Environment:
-    environment = Environment(  # noqa: S701 (it is Markdown, and _plain escapes for that)
-        loader=PackageLoader("polyclinic.engine.flower.deploy"),
-        undefined=StrictUndefined,
-        finalize=_plain,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+    # It is Markdown, and _plain escapes for that.
+    environment = templates(
+        "polyclinic.engine.flower.deploy", finalize=_plain, keep_trailing_newline=True
     )
     environment.filters["quoted"] = _quoted
     return environment

@@ -1,13 +1,11 @@
 """A hospital's settings and a study's in words: what flows, who sees what, and what it costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import inf, isfinite
 from typing import NamedTuple
 
 from polyclinic.config import Study
-from polyclinic.config.meanings import meanings
+from polyclinic.config.callables import meanings
 from polyclinic.config.node_file import NodeFile
 from polyclinic.config.section import Section
 from polyclinic.engine.flower.ledger import Ledger

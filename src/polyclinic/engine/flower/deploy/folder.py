@@ -8,8 +8,6 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from polyclinic.config import Study, to_toml
 from polyclinic.config.node_file import split_address
 from polyclinic.config.printing import literal
@@ -23,6 +21,7 @@ from polyclinic.engine.flower.deploy.certificates import (
 from polyclinic.engine.flower.deploy.keys import fingerprint, make_key
 from polyclinic.engine.flower.deploy.published import ADDRESS, facts_of, publish
 from polyclinic.engine.flower.engine import refuse_impossible, site_names
+from polyclinic.predict.pages import templates
 from polyclinic.runs import slug, write_atomic
 
 INNER_PORT = 8000  # the SuperLink's, on the loopback interface, behind the proxy
@@ -157,14 +156,8 @@ def _write_site(study: Study, address: str, deployment: Deployment, name: str) -
 
 
 def _filled(template: str, about: Mapping[str, Any]) -> str:
-    environment = Environment(
-        loader=PackageLoader("polyclinic.engine.flower.deploy"),
-        autoescape=False,  # noqa: S701 (TOML, units and Markdown, no HTML)
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    # TOML, units and Markdown, no HTML: nothing is escaped.
+    environment = templates("polyclinic.engine.flower.deploy", keep_trailing_newline=True)
     environment.filters["toml"] = literal
     environment.filters["unit"] = lambda text: str(text).replace("%", "%%")
     return environment.get_template(template).render(about)
