@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,6 +59,8 @@ app.command()(serve)
 def main() -> None:
     """Run the command line; mistakes of the user become a message, not a traceback."""
     prepare_environment()
+    # What is wrong with a file we say ourselves, with its site.
+    warnings.filterwarnings("ignore", module="pydicom|highdicom|pylibjpeg")
     try:
         app()
     except ValueError as error:

@@ -28,6 +28,9 @@ def import_site(
     masks: Annotated[str | None, typer.Option(help='Which files are masks: "manual/*".')] = None,
     images: Annotated[str | None, typer.Option(help="Which files are images.")] = None,
     axis: Annotated[str | None, typer.Option(help="Along which a volume is cut.")] = None,
+    modality: Annotated[
+        str | None, typer.Option(help="Which DICOM images count, where there are several: MR.")
+    ] = None,
     values: Annotated[
         str | None, typer.Option(help='What masks\' values mean: "0=background,255=vessel".')
     ] = None,
@@ -46,7 +49,7 @@ def import_site(
     """Turn images and masks in (nearly) any layout into site folders."""
     from polyclinic.data.understanding import Choices, Unclear
 
-    choices = Choices(masks, images, name, axis, values, colours)
+    choices = Choices(masks, images, name, axis, modality, values, colours)
     while True:
         try:
             _import(source, destination, task, choices, sheet, leave_out, yes, runs)

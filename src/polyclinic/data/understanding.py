@@ -13,6 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from polyclinic.config.printing import literal
 from polyclinic.data.case_files import parts_of
 from polyclinic.data.code_tables import Codes, read_codes
 from polyclinic.data.errors import DataError, UnreadableError, listed, refuse
@@ -40,6 +41,7 @@ class Choices:
     images: str | None = None  # the pattern of files that are images; default: all others
     name: str | None = None  # the site's
     axis: str | None = None  # along which slices follow each other
+    modality: str | None = None  # of DICOM, where there are several
     values: str | None = None  # what values of masks stand for: 0=background,255=vessel
     colours: str | None = None  # what colours stand for: #ff0000=rim+cup
 
@@ -125,22 +127,30 @@ def _coded(site: SiteFolder, codes: Codes) -> SiteFolder:
 
 def _refuse_choices(choices: Choices, sites: int) -> None:
     """Options that site folders leave nothing to choose for."""
-    mistakes = []
-    if choices.axis:
-        mistakes.append("--axis: site folders say it themselves, before or after, in site.toml")
+    mistakes: list[str] = []
+    mistakes += [
+        f"--{key}: site folders say it themselves, before or after, in site.toml"
+        for key in _of_site_toml(choices)
+    ]
     if choices.name and sites > 1:
         mistakes.append(f"--name: there are {sites} sites, and each has a name of its own")
     refuse(mistakes)
 
 
 def _origins(folder: Path, source: Path) -> dict[str, str]:
-    """Where the files lie in the source to which the links of the passing folder lead."""
+    """Where the files lie in the source to which the links of the passing folder lead.
+
+    A message about a series names its folder, so folders that lie there alike are told, too.
+    """
     root = source.resolve()
-    return {
-        str(link.relative_to(folder)): str(link.resolve().relative_to(root))
-        for link in files_below(folder)
-        if link.is_symlink() and link.resolve().is_relative_to(root)
-    }
+    origins = {}
+    for link in files_below(folder):
+        if link.is_symlink() and link.resolve().is_relative_to(root):
+            origin = link.resolve().relative_to(root)
+            origins[str(link.relative_to(folder))] = str(origin)
+            if link.name == origin.name:
+                origins[str(link.parent.relative_to(folder))] = str(origin.parent)
+    return origins
 
 
 def _site_folders(source: Path) -> list[Path]:
@@ -199,15 +209,21 @@ def _sort(source: Path, folder: Path, choices: Choices) -> list[Left]:
 
 
 def _write_toml(own: Path, place: Path, choices: Choices) -> None:
-    """What the source says of itself, and the axis that was chosen."""
-    if not own.is_file() and not choices.axis:
+    """What the source says of itself, and what was chosen instead."""
+    chosen = _of_site_toml(choices)
+    if not own.is_file() and not chosen:
         return
     place.parent.mkdir(parents=True, exist_ok=True)
     text = own.read_text(encoding="utf-8") if own.is_file() else ""
-    if choices.axis:
-        lines = [line for line in text.splitlines() if line.split("=")[0].strip() != "axis"]
-        text = "\n".join((f'axis = "{choices.axis}"', *lines))
-    place.write_text(text, encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.split("=")[0].strip() not in chosen]
+    said = (f"{key} = {literal(value)}" for key, value in chosen.items())
+    place.write_text("\n".join((*said, *lines)), encoding="utf-8")
+
+
+def _of_site_toml(choices: Choices) -> dict[str, str]:
+    """The choices that stand in a site.toml, too."""
+    told = {"axis": choices.axis, "modality": choices.modality}
+    return {key: value for key, value in told.items() if value}
 
 
 def _is_mask(place: str, choices: Choices) -> bool | None:

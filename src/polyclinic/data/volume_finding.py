@@ -69,6 +69,8 @@ def find_volumes(
     _check_modality([each for volume in found for each in volume.instances], toml, mistakes)
     for what, folder in folders.items():
         found = _matched(found, what, folder, mistakes)
+    # Only now, so that nobody is told that what belongs to them belongs to nothing.
+    found = [volume for volume in found if _counts(volume, toml)]
     if len(mistakes.lines) == before:
         store.write(index, json.dumps(_index(found, everything)))
     return found
@@ -153,19 +155,26 @@ def _dicom_volume(
 
 
 def _check_modality(instances: Sequence[Instance], toml: SiteToml, mistakes: Findings) -> None:
-    counts = Counter(each.modality for each in instances)
     if toml.modality:
         for each in instances:
             if each.modality != toml.modality:
                 text = f"is of modality {each.modality or 'none'}, the site of {toml.modality}"
                 mistakes.add(text, each.file)
-    elif len(counts) > 1:
+        return
+    counts = Counter(each.modality for each in instances)
+    if len(counts) > 1:
         told = ", ".join(f"{name or 'none'} {count}" for name, count in counts.most_common())
         usual = counts.most_common(1)[0][0]
         mistakes.add(
             f"holds images of several modalities ({told}); "
-            f'say which one counts in site.toml, such as modality = "{usual}"'
+            f'say which one counts: modality = "{usual}" in site.toml, or --modality {usual} where '
+            "you import"
         )
+
+
+def _counts(volume: FoundVolume, toml: SiteToml) -> bool:
+    """Whether all its images are of the modality that the site names, if any."""
+    return all(each.modality == (toml.modality or each.modality) for each in volume.instances)
 
 
 def _matched(
