@@ -12,11 +12,12 @@ from polyclinic.data.errors import DataError
 from polyclinic.data.exporting import export_nnunet
 from polyclinic.data.folder import read_site
 from polyclinic.data.formats.store import read_slice
+from polyclinic.data.import_choices import Choices
 from polyclinic.data.importing import import_sites
 from polyclinic.data.load import load_federation
 from polyclinic.data.readers import read_mask
 from polyclinic.data.tasks import TASKS
-from polyclinic.data.understanding import Choices, understanding
+from polyclinic.data.understanding import understanding
 from tests.data.folders import draw_case, write_labels, write_picture, write_site
 from tests.data.volumes import (
     draw_volume,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.status import Status
 
 
 def plain_console(**settings: Any) -> Console:
@@ -15,3 +17,8 @@ def plain_console(**settings: Any) -> Console:
 CONSOLE = plain_console()
 if not CONSOLE.is_terminal:
     CONSOLE.width = 160  # a file or a pipe has no edge to wrap at
+
+
+def reading(folder: Path) -> Status:
+    """What a terminal shows for as long as the files of a folder are read."""
+    return CONSOLE.status(f"reading {folder}")

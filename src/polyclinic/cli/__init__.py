@@ -158,15 +158,18 @@ def check(
     runs: Runs = Path("runs"),
 ) -> None:
     """Check every file of every site; print a summary and draw a contact sheet."""
+    from polyclinic.api.console import reading
     from polyclinic.cli.terminal_tables import show_check
     from polyclinic.data.check import check_folder
     from polyclinic.data.contact_sheet import contact_sheet
     from polyclinic.data.formats.store import FOLDER as VOLUMES
 
     volumes = runs / VOLUMES
-    summary = check_folder(folder, _task(task) if task else None, tables().task, volumes)
+    with reading(folder):
+        summary = check_folder(folder, _task(task) if task else None, tables().task, volumes)
     show_check(summary)
-    contact_sheet(folder, summary.task, sheet, volumes=volumes)
+    with reading(folder):
+        contact_sheet(folder, summary.task, sheet, volumes=volumes)
     typer.echo(f"contact sheet: {sheet}")
     if summary.mistakes:
         sys.exit(2)
@@ -185,6 +188,7 @@ def split(
     """Cut the cases of sites into train, val and test, and write that into the sites' folders."""
     from pydantic import ValidationError
 
+    from polyclinic.api.console import reading
     from polyclinic.config import DataSettings
     from polyclinic.data.formats.store import FOLDER as VOLUMES
     from polyclinic.data.splits import write_splits
@@ -196,7 +200,9 @@ def split(
         told = (f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
         raise ValueError("; ".join(told)) from error
     rule = SplitRule(checked.split, checked.folds, seed=seed)
-    for file in write_splits(folder, rule, runs / VOLUMES):
+    with reading(folder):
+        files = write_splits(folder, rule, runs / VOLUMES)
+    for file in files:
         typer.echo(str(file))
 
 

@@ -87,10 +87,7 @@ def _tile(content: Content, task: Task, *, tinted: bool) -> Image.Image:
 
 def _telling(cases: Sequence[CaseFiles]) -> list[CaseFiles]:
     """The cases without those slices of volumes that show little of what the volume's mask has."""
-    areas = [
-        np.count_nonzero(read_slice(case.slices[case.mask])) if case.mask in case.slices else None
-        for case in cases
-    ]
+    areas = [_area(case) for case in cases]
     largest: dict[str | None, int] = {}
     for case, area in zip(cases, areas, strict=True):
         largest[case.volume] = max(largest.get(case.volume, 0), area or 0)
@@ -99,6 +96,12 @@ def _telling(cases: Sequence[CaseFiles]) -> list[CaseFiles]:
         for case, area in zip(cases, areas, strict=True)
         if area is None or area * 2 >= largest[case.volume]
     ]
+
+
+def _area(case: CaseFiles) -> int | None:
+    """How many pixels of a volume's slice the volume's mask has; None of other cases."""
+    piece = case.slices.get(case.mask) if case.mask else None
+    return int(np.count_nonzero(read_slice(piece))) if piece else None
 
 
 def _spread(cases: Sequence[CaseFiles], count: int) -> list[CaseFiles]:

@@ -31,11 +31,12 @@ class FoundVolume:
     names: tuple[str, ...] = ()
     instances: tuple[Instance, ...] = ()
     annotations: Mapping[str, Path] = field(default_factory=dict)  # mask or kind → its file
+    shared: bool = False  # its folder holds other volumes, too
 
     @property
     def place(self) -> Path:
-        """What a message names: the file, or the folder of a series."""
-        single = len(self.files) == 1 or not self.dicom
+        """What a message names: the file, or the folder that a series has for itself."""
+        single = len(self.files) == 1 or not self.dicom or self.shared
         return self.files[0] if single else self.files[0].parent
 
 
@@ -58,7 +59,7 @@ def find_volumes(
     everything = [*files, *beside]
     index = store.path(everything, f"index {toml.modality} {list(folders)}").with_suffix(".index")
     if index.is_file():
-        return _from_index(json.loads(index.read_text()), everything)
+        return _housed(_from_index(json.loads(index.read_text()), everything))
     before = len(mistakes.lines)
     found = [
         FoundVolume(stem(file), stem(file), (file,), names=(stem(file),))
@@ -73,7 +74,13 @@ def find_volumes(
     found = [volume for volume in found if _counts(volume, toml)]
     if len(mistakes.lines) == before:
         store.write(index, json.dumps(_index(found, everything)))
-    return found
+    return _housed(found)
+
+
+def _housed(found: Sequence[FoundVolume]) -> list[FoundVolume]:
+    """The volumes, and of each whether it shares its folder."""
+    inside = Counter(volume.files[0].parent for volume in found)
+    return [replace(each, shared=inside[each.files[0].parent] > 1) for each in found]
 
 
 def _index(found: Sequence[FoundVolume], files: Sequence[Path]) -> list[object]:
