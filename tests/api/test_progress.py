@@ -142,3 +142,10 @@ def test_a_row_that_was_added_is_told_before_anything_runs(tmp_path, monkeypatch
     monkeypatch.setattr(progress, "CONSOLE", plain_console(file=out, width=300))
     with progress.watching(load_study(file, [], BUILT_IN), tmp_path):
         assert out.getvalue().startswith("FedAvg, uniform stands beside FedAvg because sites count")
+
+
+def test_a_terminal_says_that_images_are_read_until_the_first_run_begins(shown):
+    text = shown("local", terminal=True)
+    assert "reading images" in text
+    assert "reading images" not in text.split("it did not answer")[-1]
+    assert "reading images" not in shown("local", terminal=False)

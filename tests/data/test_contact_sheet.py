@@ -5,6 +5,7 @@ from polyclinic.data.contact_sheet import GAP, TILE, contact_sheet
 from polyclinic.data.pictures import COLOURS
 from polyclinic.data.tasks import TASKS
 from tests.data.folders import write_labels, write_listing, write_site
+from tests.data.volumes import write_nifti
 
 
 def test_a_sheet_has_a_row_for_each_site_and_shows_contours(tmp_path):
@@ -73,3 +74,20 @@ def test_strokes_of_background_are_seen_as_such(tmp_path):
     stroke, rest = tile[20:34].mean(axis=(0, 1)), tile[60:90].mean(axis=(0, 1))
     assert stroke[2] > rest[2] + 50
     assert stroke[0] < rest[0] - 30
+
+
+def test_of_volumes_those_slices_are_shown_in_which_something_is_drawn(tmp_path):
+    mask = np.zeros((32, 32, 20), np.uint8)
+    mask[8:24, 8:24, 11:13] = 1
+    mask[14:18, 14:18, 13] = 1
+    for part, array in (("images", mask * 100.0), ("masks", mask)):
+        write_nifti(tmp_path / "alpha" / part / "a.nii.gz", array)
+
+    contact_sheet(tmp_path, TASKS["prostate"], tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as picture:
+        sheet = np.asarray(picture)
+    assert sheet.shape[1] == GAP + 6 * (TILE + GAP)
+    outlined = (sheet[60:] == np.array(COLOURS[0])).all(axis=2).any(axis=0)
+    assert outlined[GAP : GAP + TILE].any()
+    assert outlined[GAP + TILE : GAP + 2 * TILE].any()
+    assert not outlined[GAP + 2 * (TILE + GAP) :].any()

@@ -220,7 +220,7 @@ def test_a_whole_archive_is_sorted_into_volumes_with_a_reason_for_all_else():
         "MR700": ["holds images of several directions (a localizer?)"],
     }
     assert {reason for _, reason in left} == {
-        "is DICOM without an image (modality not said)",
+        "is DICOM without an image (an index, or cut off: it says no modality)",
         "is DICOM without an image (modality CT)",
         "is neither NIfTI nor DICOM",
     }

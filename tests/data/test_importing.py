@@ -12,11 +12,12 @@ from polyclinic.data.errors import DataError
 from polyclinic.data.exporting import export_nnunet
 from polyclinic.data.folder import read_site
 from polyclinic.data.formats.store import read_slice
+from polyclinic.data.import_choices import Choices
 from polyclinic.data.importing import import_sites
 from polyclinic.data.load import load_federation
 from polyclinic.data.readers import read_mask
 from polyclinic.data.tasks import TASKS
-from polyclinic.data.understanding import Choices, understanding
+from polyclinic.data.understanding import understanding
 from tests.data.folders import draw_case, write_labels, write_picture, write_site
 from tests.data.volumes import (
     draw_volume,
@@ -50,7 +51,7 @@ def understand(source, runs=None, **choices):
         return understood
 
 
-KEYS = ("masks", "images", "name", "axis", "values", "colours")
+KEYS = ("masks", "images", "name", "axis", "modality", "values", "colours")
 
 
 def bring(source, destination, task, **how):
@@ -234,7 +235,7 @@ def test_a_dicom_archive_becomes_a_site_without_identifiers(tmp_path):
     site = read_site(folder)
     assert (len(site.cases), len({case.patient for case in site.cases})) == (9, 3)
     assert {case.spacing for case in site.cases} == {(0.75, 0.5)}
-    assert left == ["site north, images/DOE^9: has no mask and no label"]
+    assert left == ["site north, DOE^9: has no mask and no label"]
     masks = sorted(int(read_slice(case.slices[case.mask]).sum()) for case in site.cases)
     assert masks == sorted(
         int(each.sum()) for number in range(3) for each in draw_volume(number)[1]
@@ -242,6 +243,26 @@ def test_a_dicom_archive_becomes_a_site_without_identifiers(tmp_path):
     for path, data in contents(folder).items():
         unpacked = gzip.decompress(data) if path.suffix == ".gz" else data
         assert not any(word in str(path).encode() + unpacked for word in (b"DOE", b"SECRET"))
+
+
+def test_images_of_another_modality_and_broken_series_are_named_where_they_lie(tmp_path):
+    source = tmp_path / "archive"
+    for name, modality, dropped in (("whole", "MR", 0), ("holes", "MR", 1), ("other", "CT", 0)):
+        image, mask = draw_volume(1, slices=5)
+        files = write_series(source / name / "series", image, Modality=modality)
+        write_segmentation(source / name / "seg" / "1.dcm", files, mask)
+        if dropped:
+            files[2].unlink()
+    with pytest.raises(DataError) as caught:
+        bring(source, tmp_path / "ours", PROSTATE)
+
+    missing = "site archive, holes/series: misses slices: they are 3 mm apart, but 6 mm after"
+    assert missing in str(caught.value)
+    assert 'modality = "MR" in site.toml, or --modality MR' in str(caught.value)
+    (folder,), left = bring(source, tmp_path / "ours", PROSTATE, modality="MR", leave_out=True)
+    assert len(read_site(folder).cases) == 5
+    assert any(line.startswith("site archive, other/series/IM0001") for line in left)
+    assert any(line.startswith(missing) for line in left)
 
 
 @pytest.mark.parametrize("plane", ["axial", "coronal"])

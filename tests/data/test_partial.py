@@ -11,10 +11,11 @@ from polyclinic.data.cases import pool
 from polyclinic.data.check import check_folder
 from polyclinic.data.errors import DataError, UnreadableError
 from polyclinic.data.folder import read_site
+from polyclinic.data.import_choices import Choices
 from polyclinic.data.importing import import_sites
 from polyclinic.data.load import load_federation
 from polyclinic.data.tasks import TASKS
-from polyclinic.data.understanding import Choices, understanding
+from polyclinic.data.understanding import understanding
 from tests.data.folders import write_labels, write_picture, write_site
 
 FUNDUS = TASKS["fundus"].with_resolution(32)

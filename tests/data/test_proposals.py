@@ -52,6 +52,15 @@ def test_soft_edges_of_strokes_are_no_proposal():
     assert line["weak"]["colours"] == {"#ff0000": "background", "#00ff00": "rim", "#0000ff": "cup"}
 
 
+def test_soft_edges_on_transparency_are_no_colour_to_be_named():
+    seen = {"transparent": 9000, "half transparent": 800, "x00ff00": 90, "xff0000": 9, "x0000ff": 8}
+
+    (line,) = lines("scribble", FUNDUS, **seen)
+    names = {"#00ff00": "background", "#ff0000": "rim", "#0000ff": "cup"}
+    assert line["weak"]["colours"] == {**names, "transparent": "unlabelled"}
+    assert "smoothed" in proposal("mask", Counter(seen), FUNDUS)
+
+
 def test_what_is_255_in_labels_stays_unlabelled():
     (line,) = lines("scribble", OCTA, _255=900, _7=50, _9=20)
 

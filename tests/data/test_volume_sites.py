@@ -462,3 +462,19 @@ def test_copies_of_an_image_keep_a_plain_name(tmp_path):
     site = read_site(tmp_path / "north")
     assert "has the same SOP instance UID as" in "\n".join(site.mistakes)
     assert not [case.name for case in site.cases if case.name.startswith("None")]
+
+
+def test_of_series_that_share_a_folder_a_message_names_files(tmp_path):
+    folder = tmp_path / "north"
+    for name in ("whole", "twice"):
+        files = write_series(tmp_path / name, draw_volume(1, slices=4)[0])
+        (folder / "images").mkdir(parents=True, exist_ok=True)
+        for file in files:
+            file.rename(folder / "images" / f"{name}-{file.name}")
+    again = dcmread(folder / "images" / "twice-IM0002")
+    again.SOPInstanceUID = f"{again.SOPInstanceUID}9"
+    again.save_as(folder / "images" / "twice-IM0009")
+
+    found = mistakes(folder)
+    assert "site north, images/twice-IM0001: has two images at the same place" in found
+    assert "(twice-IM0002 and twice-IM0009)" in found

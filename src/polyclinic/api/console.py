@@ -1,8 +1,10 @@
 """Where texts go: a console that takes nothing in a text for markup."""
 
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.status import Status
 
 
 def plain_console(**settings: Any) -> Console:
@@ -13,3 +15,8 @@ def plain_console(**settings: Any) -> Console:
 CONSOLE = plain_console()
 if not CONSOLE.is_terminal:
     CONSOLE.width = 160  # a file or a pipe has no edge to wrap at
+
+
+def reading(folder: Path) -> Status:
+    """What a terminal shows for as long as the files of a folder are read."""
+    return CONSOLE.status(f"reading {folder}")

@@ -157,9 +157,12 @@ class _Bars:
         self.pace = pace
         self.progress = progress
         self.bars: dict[str, TaskID] = {}
+        progress.add_task("reading images", total=None, news="")
 
     def __call__(self, run: Run, event: Event) -> None:
         name = run.name
+        if not self.bars:  # all images are read
+            self.progress.remove_task(self.progress.task_ids[0])
         if name not in self.bars:
             self.bars[name] = self.progress.add_task(name, total=rounds_of(run), news="")
         for line in (*self.pace.opening(run), *_remarks(event)):

@@ -1,6 +1,7 @@
 """The command line: run, report, list, config, weaken, unseen, data, server, site and others."""
 
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,6 +57,8 @@ app.command()(serve)
 def main() -> None:
     """Run the command line; mistakes of the user become a message, not a traceback."""
     prepare_environment()
+    # What is wrong with a file we say ourselves, with its site.
+    warnings.filterwarnings("ignore", module="pydicom|highdicom|pylibjpeg")
     try:
         app()
     except ValueError as error:
@@ -151,15 +154,18 @@ def check(
     runs: Runs = Path("runs"),
 ) -> None:
     """Check every file of every site; print a summary and draw a contact sheet."""
+    from polyclinic.api.console import reading
     from polyclinic.cli.terminal_tables import show_check
     from polyclinic.data.check import check_folder
     from polyclinic.data.contact_sheet import contact_sheet
     from polyclinic.data.formats.store import FOLDER as VOLUMES
 
     volumes = runs / VOLUMES
-    summary = check_folder(folder, _task(task) if task else None, tables().task, volumes)
+    with reading(folder):
+        summary = check_folder(folder, _task(task) if task else None, tables().task, volumes)
     show_check(summary)
-    contact_sheet(folder, summary.task, sheet, volumes=volumes)
+    with reading(folder):
+        contact_sheet(folder, summary.task, sheet, volumes=volumes)
     typer.echo(f"contact sheet: {sheet}")
     if summary.mistakes:
         sys.exit(2)
@@ -178,6 +184,7 @@ def split(
     """Cut the cases of sites into train, val and test, and write that into the sites' folders."""
     from pydantic import ValidationError
 
+    from polyclinic.api.console import reading
     from polyclinic.config import DataSettings
     from polyclinic.data.formats.store import FOLDER as VOLUMES
     from polyclinic.data.splits import write_splits
@@ -189,7 +196,9 @@ def split(
         told = (f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
         raise ValueError("; ".join(told)) from error
     rule = SplitRule(checked.split, checked.folds, seed=seed)
-    for file in write_splits(folder, rule, runs / VOLUMES):
+    with reading(folder):
+        files = write_splits(folder, rule, runs / VOLUMES)
+    for file in files:
         typer.echo(str(file))
 
 

@@ -10,8 +10,8 @@ import typer
 from polyclinic.cli.code import tables
 
 if TYPE_CHECKING:
+    from polyclinic.data.import_choices import Choices
     from polyclinic.data.tasks import Task
-    from polyclinic.data.understanding import Choices
 
 Runs = Annotated[Path, typer.Option("--runs", help="Where volumes and the salt of names are kept.")]
 Sheet = Annotated[Path, typer.Option(help="Where to draw the contact sheet.")]
@@ -27,6 +27,9 @@ def import_site(
     masks: Annotated[str | None, typer.Option(help='Which files are masks: "manual/*".')] = None,
     images: Annotated[str | None, typer.Option(help="Which files are images.")] = None,
     axis: Annotated[str | None, typer.Option(help="Along which a volume is cut.")] = None,
+    modality: Annotated[
+        str | None, typer.Option(help="Which DICOM images count, where there are several: MR.")
+    ] = None,
     values: Annotated[
         str | None, typer.Option(help='What masks\' values mean: "0=background,255=vessel".')
     ] = None,
@@ -41,9 +44,10 @@ def import_site(
     runs: Runs = Path("runs"),
 ) -> None:
     """Turn images and masks in (nearly) any layout into site folders."""
-    from polyclinic.data.understanding import Choices, Unclear
+    from polyclinic.data.import_choices import Choices
+    from polyclinic.data.understanding import Unclear
 
-    choices = Choices(masks, images, name, axis, values, colours)
+    choices = Choices(masks, images, name, axis, modality, values, colours)
     while True:
         try:
             _import(source, destination, task, choices, sheet, leave_out, yes, runs)
@@ -66,6 +70,7 @@ def export_site(
     runs: Runs = Path("runs"),
 ) -> None:
     """Write a site's images and masks as a dataset of another program."""
+    from polyclinic.api.console import reading
     from polyclinic.data.exporting import export_nnunet
     from polyclinic.data.formats.store import FOLDER as VOLUMES
     from polyclinic.data.site_files import read_site_toml
@@ -74,7 +79,8 @@ def export_site(
         raise ValueError(f'no format "{format_}" (allowed: nnunet)')
     said, _ = read_site_toml(site / "site.toml")
     chosen = _task([task or said.task])
-    counts, left = export_nnunet(site, destination, chosen, runs / VOLUMES)
+    with reading(site):
+        counts, left = export_nnunet(site, destination, chosen, runs / VOLUMES)
     for line in left:
         typer.echo(f"left out: {line}")
     typer.echo(f"{destination}: {counts['Tr']} cases to train on, {counts['Ts']} to test on")
@@ -90,18 +96,20 @@ def _import(
     yes: bool,
     runs: Path,
 ) -> None:
+    from polyclinic.api.console import reading
     from polyclinic.cli.terminal_tables import show_understood
     from polyclinic.data.formats.store import FOLDER as VOLUMES
     from polyclinic.data.importing import import_sites
     from polyclinic.data.understanding import understanding
 
     def agree() -> bool:
+        shown.stop()
         typer.echo(f"contact sheet: {sheet}")
         ask = sys.stdin.isatty() and not yes
         sites = ", ".join(site.name for site in understood.sites)
         return not ask or typer.confirm(f"Write {sites} to {destination}?")
 
-    with understanding(source, choices, runs / VOLUMES) as understood:
+    with reading(source) as shown, understanding(source, choices, runs / VOLUMES) as understood:
         show_understood(understood)
         chosen = _task([task] if task else [site.toml.task for site in understood.sites])
         folders, left = import_sites(

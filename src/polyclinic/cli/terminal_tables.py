@@ -63,10 +63,10 @@ def show_understood(understood: "Understood") -> None:
         table.add_row(*_understood(site))
     CONSOLE.print(table)
     for line in understood.left_out():
-        CONSOLE.print(f"left out: {line}", style="yellow")
+        CONSOLE.print(f"left out: {line}", style="yellow", soft_wrap=True)
     for site in understood.sites:
         for line in site.warnings:
-            CONSOLE.print(f"warning: {understood.told(line)}", style="yellow")
+            CONSOLE.print(f"warning: {understood.told(line)}", style="yellow", soft_wrap=True)
 
 
 def _axis(site: "SiteFolder") -> str:

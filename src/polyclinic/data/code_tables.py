@@ -8,6 +8,7 @@ from typing import Any
 from polyclinic.data.readers import LARGEST
 
 TRANSPARENT = "transparent"  # the colour of a pixel that is fully so
+SOFT = "half transparent"  # the edge of a stroke; no colour that could have a name
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.data.code_tables import TRANSPARENT
+from polyclinic.data.code_tables import SOFT, TRANSPARENT
 from polyclinic.data.coding import Coding
 from polyclinic.data.errors import UnreadableError, listed
 from polyclinic.data.formats.store import Slice
@@ -112,7 +112,7 @@ def _counted(packed: Packed) -> Counter[str]:
 
 
 def _colour(code: int) -> str:
-    return {CLEAR: TRANSPARENT, BLURRED: "half transparent"}.get(code, f"#{code:06x}")
+    return {CLEAR: TRANSPARENT, BLURRED: SOFT}.get(code, f"#{code:06x}")
 
 
 def _drawn(packed: Packed, image: Array | None) -> NDArray[np.bool_]:

@@ -11,6 +11,7 @@ from polyclinic.data.case_files import CaseFiles
 from polyclinic.data.case_reading import Content, read_contents
 from polyclinic.data.coding import coding_of
 from polyclinic.data.folder import SiteFolder, find_sites, read_site
+from polyclinic.data.formats.store import read_slice
 from polyclinic.data.pictures import BACKGROUND, as_picture, colour_of, draw_contours, draw_label
 from polyclinic.data.site_files import SPLITS
 from polyclinic.data.tasks import Task
@@ -30,6 +31,7 @@ def contact_sheet(
 ) -> None:
     """Write a PNG with `per_site` cases of every site in `folder`, spread evenly over its cases.
 
+    Of volumes with masks these are slices that show much of what was drawn.
     Labels of a `kind`, by default the one that site.toml names, show as tinted pixels; of cases
     without a mask their first ones do. What cannot be read stays empty.
     """
@@ -54,7 +56,7 @@ def _draw_row(
     shown = kind or (own if own != "mask" else None)
     kinds = (shown,) if shown else site.kinds
     coding, _ = coding_of(site.toml, task)
-    contents = read_contents(_spread(cases, columns), task, kinds, coding=coding)
+    contents = read_contents(_spread(_telling(cases), columns), task, kinds, coding=coding)
     for column, content in enumerate(contents):
         left = GAP + column * (TILE + GAP)
         if content.image is not None:
@@ -81,6 +83,25 @@ def _tile(content: Content, task: Task, *, tinted: bool) -> Image.Image:
     tile = Image.new("RGB", (TILE, TILE), (225, 225, 225))
     tile.paste(Image.fromarray(pixels), ((TILE - size[0]) // 2, (TILE - size[1]) // 2))
     return tile
+
+
+def _telling(cases: Sequence[CaseFiles]) -> list[CaseFiles]:
+    """The cases without those slices of volumes that show little of what the volume's mask has."""
+    areas = [_area(case) for case in cases]
+    largest: dict[str | None, int] = {}
+    for case, area in zip(cases, areas, strict=True):
+        largest[case.volume] = max(largest.get(case.volume, 0), area or 0)
+    return [
+        case
+        for case, area in zip(cases, areas, strict=True)
+        if area is None or area * 2 >= largest[case.volume]
+    ]
+
+
+def _area(case: CaseFiles) -> int | None:
+    """How many pixels of a volume's slice the volume's mask has; None of other cases."""
+    piece = case.slices.get(case.mask) if case.mask else None
+    return int(np.count_nonzero(read_slice(piece))) if piece else None
 
 
 def _spread(cases: Sequence[CaseFiles], count: int) -> list[CaseFiles]:

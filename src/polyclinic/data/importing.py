@@ -25,11 +25,12 @@ from polyclinic.data.formats.instances import is_dicom
 from polyclinic.data.formats.nifti import is_nifti, stem, write_nifti
 from polyclinic.data.formats.store import kept_volume
 from polyclinic.data.formats.volume import Array, Volume
+from polyclinic.data.import_choices import EXAMPLES
 from polyclinic.data.nnunet import has_channels
 from polyclinic.data.proposals import note_contents
 from polyclinic.data.site_files import COLUMNS
 from polyclinic.data.tasks import TASKS, Task
-from polyclinic.data.understanding import EXAMPLES, Understood
+from polyclinic.data.understanding import Understood
 
 Spacing = tuple[float, float]
 Agree = Callable[[], bool]  # asked when the contact sheet is drawn and nothing is written yet

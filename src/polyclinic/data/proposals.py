@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from polyclinic.config.printing import literal
 from polyclinic.data.case_reading import Content
-from polyclinic.data.code_tables import TRANSPARENT
+from polyclinic.data.code_tables import SOFT, TRANSPARENT
 from polyclinic.data.coding import NOTHING
 from polyclinic.data.errors import Findings
 from polyclinic.data.tasks import Task
@@ -42,10 +42,11 @@ def proposal(kind: str, seen: Counter[str], task: Task) -> str:
     """What to write into site.toml about masks or a kind of label with these codes."""
     files = "masks" if kind == "mask" else f"{kind} labels"
     if kind != "mask":
-        drawn = seen.total() - sum(seen[code] for code in UNDRAWN)
-        seen = Counter({code: n for code, n in seen.items() if n >= COMMON * drawn})
+        drawn = seen.total() - sum(seen[code] for code in (*UNDRAWN, SOFT))
+        kept = {code: n for code, n in seen.items() if n >= COMMON * drawn and code != SOFT}
+        seen = Counter(kept)
     codes = [code for code, _ in seen.most_common()]
-    if len(codes) > HANDFUL or not codes:
+    if len(codes) > HANDFUL or not codes or SOFT in codes:
         return (
             f"its {files} have too many values or colours to be classes: they were smoothed, or "
             f"saved as JPEG; save them as PNG without smoothing ({PAGE})"

@@ -13,13 +13,15 @@ from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from polyclinic.config.printing import literal
 from polyclinic.data.case_files import parts_of
-from polyclinic.data.code_tables import Codes, read_codes
-from polyclinic.data.errors import DataError, UnreadableError, listed, refuse
+from polyclinic.data.code_tables import Codes
+from polyclinic.data.errors import DataError, UnreadableError, listed
 from polyclinic.data.folder import SiteFolder, read_site
 from polyclinic.data.formats.instances import is_dicom
 from polyclinic.data.formats.nifti import is_nifti, stem
 from polyclinic.data.formats.reading import Left, files_below, read_instances_of
+from polyclinic.data.import_choices import Choices, codes_of, of_site_toml, refuse_idle
 from polyclinic.data.nnunet import is_nnunet
 from polyclinic.data.readers import SUFFIXES as PICTURES
 
@@ -28,20 +30,7 @@ MASK_WORDS = (
     *("annotation", "annotations", "seg", "segmentation", "segmentations"),
 )
 IMAGE_WORDS = ("image", "images", "img", "imgs", "photo", "photos", "scan", "training")
-EXAMPLES = {"values": "0=background,255=vessel", "colours": "#000000=background,#ff0000=rim+cup"}
 OWN_FILES = ("site.toml", "cases.csv", "splits.csv", "dataset.json", "readme.md", "readme.txt")
-
-
-@dataclass(frozen=True)
-class Choices:
-    """What names and headers cannot say; patterns are such as `manual/*.png`."""
-
-    masks: str | None = None  # the pattern of files that are masks
-    images: str | None = None  # the pattern of files that are images; default: all others
-    name: str | None = None  # the site's
-    axis: str | None = None  # along which slices follow each other
-    values: str | None = None  # what values of masks stand for: 0=background,255=vessel
-    colours: str | None = None  # what colours stand for: #ff0000=rim+cup
 
 
 @dataclass(frozen=True)
@@ -85,9 +74,9 @@ def understanding(
     if not source.is_dir():
         raise DataError([f"there is no folder {source}"])
     folders = _site_folders(source)
-    codes = _codes(choices)
+    codes = codes_of(choices)
     if folders and not (choices.masks or choices.images):
-        _refuse_choices(choices, len(folders))
+        refuse_idle(choices, len(folders))
         sites = tuple(_coded(read_site(each, choices.name, volumes), codes) for each in folders)
         others = [path for path in _inside(source) if path not in folders and source not in folders]
         left = tuple((path, "holds no site: neither images/ nor imagesTr/") for path in others)
@@ -101,46 +90,26 @@ def understanding(
         yield Understood(source, (site,), "files", left, _origins(folder, source))
 
 
-def _codes(choices: Choices) -> Codes:
-    """What the options say that values or colours of masks stand for."""
-    tables: dict[str, dict[str, list[str]]] = {}
-    for key, told in (("values", choices.values), ("colours", choices.colours)):
-        pairs = [pair.partition("=") for pair in (told or "").split(",") if pair.strip()]
-        if not all(equals and names.strip() for _, equals, names in pairs):
-            refuse([f"--{key}: {told!r} is no list of names, such as {EXAMPLES[key]}"])
-        tables[key] = {
-            code.strip(): [name.strip() for name in names.split("+")] for code, _, names in pairs
-        }
-    errors: list[str] = []
-    codes = read_codes(tables, "", errors)
-    refuse([f"--{text.split()[0]}: {text}" for text in errors])
-    return codes
-
-
 def _coded(site: SiteFolder, codes: Codes) -> SiteFolder:
     if not (codes.values or codes.colours):
         return site
     return replace(site, toml=replace(site.toml, masks=codes))
 
 
-def _refuse_choices(choices: Choices, sites: int) -> None:
-    """Options that site folders leave nothing to choose for."""
-    mistakes = []
-    if choices.axis:
-        mistakes.append("--axis: site folders say it themselves, before or after, in site.toml")
-    if choices.name and sites > 1:
-        mistakes.append(f"--name: there are {sites} sites, and each has a name of its own")
-    refuse(mistakes)
-
-
 def _origins(folder: Path, source: Path) -> dict[str, str]:
-    """Where the files lie in the source to which the links of the passing folder lead."""
+    """Where the files lie in the source to which the links of the passing folder lead.
+
+    A message about a series names its folder, so folders that lie there alike are told, too.
+    """
     root = source.resolve()
-    return {
-        str(link.relative_to(folder)): str(link.resolve().relative_to(root))
-        for link in files_below(folder)
-        if link.is_symlink() and link.resolve().is_relative_to(root)
-    }
+    origins = {}
+    for link in files_below(folder):
+        if link.is_symlink() and link.resolve().is_relative_to(root):
+            origin = link.resolve().relative_to(root)
+            origins[str(link.relative_to(folder))] = str(origin)
+            if link.name == origin.name:
+                origins[str(link.parent.relative_to(folder))] = str(origin.parent)
+    return origins
 
 
 def _site_folders(source: Path) -> list[Path]:
@@ -199,15 +168,15 @@ def _sort(source: Path, folder: Path, choices: Choices) -> list[Left]:
 
 
 def _write_toml(own: Path, place: Path, choices: Choices) -> None:
-    """What the source says of itself, and the axis that was chosen."""
-    if not own.is_file() and not choices.axis:
+    """What the source says of itself, and what was chosen instead."""
+    chosen = of_site_toml(choices)
+    if not own.is_file() and not chosen:
         return
     place.parent.mkdir(parents=True, exist_ok=True)
     text = own.read_text(encoding="utf-8") if own.is_file() else ""
-    if choices.axis:
-        lines = [line for line in text.splitlines() if line.split("=")[0].strip() != "axis"]
-        text = "\n".join((f'axis = "{choices.axis}"', *lines))
-    place.write_text(text, encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.split("=")[0].strip() not in chosen]
+    said = (f"{key} = {literal(value)}" for key, value in chosen.items())
+    place.write_text("\n".join((*said, *lines)), encoding="utf-8")
 
 
 def _is_mask(place: str, choices: Choices) -> bool | None:

@@ -31,11 +31,12 @@ class FoundVolume:
     names: tuple[str, ...] = ()
     instances: tuple[Instance, ...] = ()
     annotations: Mapping[str, Path] = field(default_factory=dict)  # mask or kind → its file
+    shared: bool = False  # its folder holds other volumes, too
 
     @property
     def place(self) -> Path:
-        """What a message names: the file, or the folder of a series."""
-        single = len(self.files) == 1 or not self.dicom
+        """What a message names: the file, or the folder that a series has for itself."""
+        single = len(self.files) == 1 or not self.dicom or self.shared
         return self.files[0] if single else self.files[0].parent
 
 
@@ -58,7 +59,7 @@ def find_volumes(
     everything = [*files, *beside]
     index = store.path(everything, f"index {toml.modality} {list(folders)}").with_suffix(".index")
     if index.is_file():
-        return _from_index(json.loads(index.read_text()), everything)
+        return _housed(_from_index(json.loads(index.read_text()), everything))
     before = len(mistakes.lines)
     found = [
         FoundVolume(stem(file), stem(file), (file,), names=(stem(file),))
@@ -69,9 +70,17 @@ def find_volumes(
     _check_modality([each for volume in found for each in volume.instances], toml, mistakes)
     for what, folder in folders.items():
         found = _matched(found, what, folder, mistakes)
+    # Only now, so that nobody is told that what belongs to them belongs to nothing.
+    found = [volume for volume in found if _counts(volume, toml)]
     if len(mistakes.lines) == before:
         store.write(index, json.dumps(_index(found, everything)))
-    return found
+    return _housed(found)
+
+
+def _housed(found: Sequence[FoundVolume]) -> list[FoundVolume]:
+    """The volumes, and of each whether it shares its folder."""
+    inside = Counter(volume.files[0].parent for volume in found)
+    return [replace(each, shared=inside[each.files[0].parent] > 1) for each in found]
 
 
 def _index(found: Sequence[FoundVolume], files: Sequence[Path]) -> list[object]:
@@ -153,19 +162,26 @@ def _dicom_volume(
 
 
 def _check_modality(instances: Sequence[Instance], toml: SiteToml, mistakes: Findings) -> None:
-    counts = Counter(each.modality for each in instances)
     if toml.modality:
         for each in instances:
             if each.modality != toml.modality:
                 text = f"is of modality {each.modality or 'none'}, the site of {toml.modality}"
                 mistakes.add(text, each.file)
-    elif len(counts) > 1:
+        return
+    counts = Counter(each.modality for each in instances)
+    if len(counts) > 1:
         told = ", ".join(f"{name or 'none'} {count}" for name, count in counts.most_common())
         usual = counts.most_common(1)[0][0]
         mistakes.add(
             f"holds images of several modalities ({told}); "
-            f'say which one counts in site.toml, such as modality = "{usual}"'
+            f'say which one counts: modality = "{usual}" in site.toml, or --modality {usual} where '
+            "you import"
         )
+
+
+def _counts(volume: FoundVolume, toml: SiteToml) -> bool:
+    """Whether all its images are of the modality that the site names, if any."""
+    return all(each.modality == (toml.modality or each.modality) for each in volume.instances)
 
 
 def _matched(

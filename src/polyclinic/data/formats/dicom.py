@@ -88,8 +88,11 @@ def _check_gaps(along: Array, names: Sequence[str]) -> None:
     gaps = np.diff(along[order])
     usual = float(np.median(gaps))
     if gaps.min() <= GAP * max(usual, 1e-6):
+        pair = order[gaps.argmin() :][:2]
+        named = " and ".join(names[each] for each in pair) if len(names) == len(along) else ""
         raise UnreadableError(
             "has two images at the same place: several phases, echoes or copies; keep one of each"
+            + (f" ({named})" if named else "")
         )
     wide = np.flatnonzero(gaps > usual * (1 + 10 * GAP))
     narrow = np.flatnonzero(gaps < usual * (1 - 10 * GAP))

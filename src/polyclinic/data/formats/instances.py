@@ -102,7 +102,8 @@ def duplicates(instances: Iterable[Instance]) -> list[tuple[Instance, Instance]]
 def _instance(path: Path, header: Any) -> Instance:
     modality = str(header.get("Modality") or "")
     if modality in NO_IMAGES or "Rows" not in header or "Columns" not in header:
-        raise UnreadableError(f"is DICOM without an image (modality {modality or 'not said'})")
+        said = f"modality {modality}" if modality else "an index, or cut off: it says no modality"
+        raise UnreadableError(f"is DICOM without an image ({said})")
     rows, columns = int(header.Rows), int(header.Columns)
     frames = int(header.get("NumberOfFrames") or 1)
     samples = int(header.get("SamplesPerPixel") or 1)

@@ -41,6 +41,12 @@ def test_every_site_file_is_valid_and_points_at_what_lies_beside_it(deployment):
         assert site.privacy is None
 
 
+def test_every_bound_of_a_site_file_has_a_line_of_its_own(deployment):
+    text = (deployment.site("north") / "node.toml").read_text()
+    assert "weights" in tomllib.loads(text)["allow"]
+    assert not [line for line in text.splitlines() if line.count(" = ") > 1 and "#" not in line[:2]]
+
+
 def test_the_commented_settings_of_a_site_file_are_valid_too(deployment, tmp_path):
     text = (deployment.site("north") / "node.toml").read_text()
     lines = [
