@@ -11,6 +11,7 @@ try:
 except ImportError:  # pragma: no cover (Windows)
     resource = None  # type: ignore[assignment]
 
+START = 10.0  # seconds that work takes before other processes, which need some to start, help
 _LIMITS = Path("/sys/fs/cgroup")  # what a container may take
 _MEMORY = Path("/proc/meminfo")
 
@@ -35,6 +36,15 @@ def more_like_this(*, taken: int | None = None, free: int | None = None) -> int 
     each = own_memory() if taken is None else taken
     there = min(_free(), default=0) if free is None else free
     return there // each if each and there else None
+
+
+def helpers_wanted(most: int, *, at_once: bool) -> int:
+    """How many processes to start: what memory carries if each grows as large as this one has.
+
+    Who asks for them at once gets them all.
+    """
+    room = None if at_once else more_like_this()
+    return most if room is None else min(most, room)
 
 
 def _free() -> Iterator[int]:

@@ -24,6 +24,23 @@ def device_of(name: str, setting: str = "engine.device") -> torch.device:
     return torch.device(name)
 
 
+def workers_of(
+    told: int,
+    threads: int,
+    jobs: int,
+    sites: int,
+    *,
+    cores: int | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> int:
+    """Processes that a run's sites are divided among, where a machine does so many runs at once.
+
+    As told, else as many as its cores give the threads asked for, or one thread each.
+    """
+    each = jobs * max(1, threads or _from(environment))
+    return told or max(1, min((cores or capacity.cores()) // each, sites))
+
+
 def threads_of(
     told: int,
     workers: int = 1,
@@ -35,9 +52,13 @@ def threads_of(
 
     What OpenMP itself would ignore in that variable is ignored.
     """
+    return told or _from(environment) or max(1, (cores or capacity.cores()) // workers)
+
+
+def _from(environment: Mapping[str, str]) -> int:
+    """OMP_NUM_THREADS, or 0."""
     first = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    wanted = int(first) if first.isdecimal() else 0
-    return told or wanted or max(1, (cores or capacity.cores()) // workers)
+    return int(first) if first.isdecimal() else 0
 
 
 def _present() -> Iterator[str]:
