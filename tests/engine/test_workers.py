@@ -113,7 +113,8 @@ def test_scripts_are_not_executed_again(file, tmp_path):
         import polyclinic as pc
         with open({str(tmp_path / "log")!r}, "a") as log:
             log.write("executed\\n")
-        pc.run(pc.Study.from_file({str(file)!r}, ["engine.workers=2"]), runs={str(tmp_path / "runs")!r})
+        study = pc.Study.from_file({str(file)!r}, ["engine.workers=2"])
+        pc.run(study, runs={str(tmp_path / "runs")!r})
         """)
     )
     subprocess.run([sys.executable, script], check=True, capture_output=True, cwd=tmp_path)
