@@ -200,7 +200,8 @@ def count_rounds(panel: "Axes") -> None:
     low, high = panel.get_xlim()
     if high - low < 1:  # a single round
         panel.set_xlim(low - 0.5, high + 0.5)
-    panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
+    ticks = MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1)
+    panel.xaxis.set_major_locator(ticks)
 
 
 def shortened(text: str, most: int = 26) -> str:
