@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
@@ -103,6 +104,25 @@ def test_a_process_that_dies_stops_its_run_which_can_be_resumed(file, tmp_path, 
     study = load_study(file, ["engine.workers=1"], BUILT_IN)
     (run,) = run_locally(study, tmp_path / "killed", watch=lambda *_: None, resume=True)
     assert same(run.folder, finished(file, tmp_path / "alone", "engine.workers=1"))
+
+
+def test_help_that_fails_to_come_is_done_without():
+    class Failing:
+        ready = False
+
+        def wait(self):
+            raise RunError("its process was killed")
+
+        connection = SimpleNamespace(poll=lambda: True)
+
+    workers = Workers()
+    workers.helpers = [Failing()]
+    assert list(workers.map("work", lambda number: number, [(1,), (2,)])) == [1, 2]
+    assert workers.helpers == []
+    workers = Workers(at_once=True)
+    workers.helpers = [Failing()]
+    with pytest.raises(RunError, match="was killed"):
+        workers.map("work", lambda number: number, [(1,), (2,)])
 
 
 @pytest.mark.slow

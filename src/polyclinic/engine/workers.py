@@ -72,10 +72,19 @@ class Workers:
             for _ in range(helpers_wanted(self.others, at_once=self.at_once)):
                 self.helpers.append(self.start())
             self.others = 0
-        for helper in self.helpers:
+        for helper in list(self.helpers):
             if not helper.ready and (self.at_once or helper.connection.poll()):
-                helper.wait()
+                self._welcome(helper)
         return [helper for helper in self.helpers if helper.ready]
+
+    def _welcome(self, helper: SiteHelper) -> None:
+        """Wait for a process; one that came by itself and failed is done without."""
+        try:
+            helper.wait()
+        except RunError:
+            if self.at_once:
+                raise
+            self.helpers.remove(helper)
 
 
 def _shared(
