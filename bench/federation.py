@@ -13,7 +13,7 @@ from polyclinic.catalog import BUILT_IN
 from polyclinic.config import AugmentationSettings, DataSettings, load_study
 from polyclinic.data.batches import batches
 from polyclinic.data.load import load_federation
-from polyclinic.engine.local import local_sites
+from polyclinic.engine.local import LocalEngine
 from polyclinic.engine.loop import RoundDone
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import runs_of
@@ -70,9 +70,8 @@ def rounds(folder: Path, resolution: int, *, workers: int, threads: int) -> Iter
     file.write_text(STUDY.replace("RESOLUTION", str(resolution)))
     changes = [f"engine.workers={workers}", f"engine.threads={threads}"]
     study = load_study(file, changes, BUILT_IN)
-    data = load_federation(study.task.built, study.data, study.site, splits_folder=None)
     (run,) = runs_of(study, folder)
-    with local_sites(run, data) as sites:
+    with LocalEngine(None).open(run) as sites:
         for event in carry_out(run, sites):
             if isinstance(event, RoundDone) and event.round > 0:
                 yield

@@ -26,11 +26,16 @@ def _studies() -> list[dict[str, Any]]:
 
 
 def _lines(studies: list[dict[str, Any]], results: Results) -> Iterator[str]:
-    yield "| paper | table or figure | study | run here |\n|---|---|---|---|"
+    yield "| paper | table or figure | study | other studies of ours | twin |"
+    yield "|---|---|---|---|---|"
     for study in studies:
         file = study["file"]
-        ran = ", ".join(f"[{name}](#{file})" for name, _ in _ours(study, results)) or "no"
-        yield from (f"| {file[:3]} | {it} | `{file}.toml` | {ran} |" for it in study["shows"])
+        others = [name for name, _ in _ours(study, results) if name != f"{file}-small"]
+        ran = ", ".join(f"[{name}](#{file})" for name in others) or "–"
+        tried = "tried" if "tried" in study else "not run"
+        twin = "run" if f"{file}-small" in results else tried
+        rest = f"`{file}.toml` | {ran} | [{twin}](#{file})"
+        yield from (f"| {file[:3]} | {it} | {rest} |" for it in study["shows"])
     for study in studies:
         yield f"\n### {study['file']}\n"
         if "says" in study:
@@ -42,8 +47,9 @@ def _lines(studies: list[dict[str, Any]], results: Results) -> Iterator[str]:
 def _beside(study: dict[str, Any], results: Results) -> Iterator[str]:
     """A row for each of the paper's numbers, with ours beside it and their seeds in brackets."""
     ours = _ours(study, results)
-    if not ours:
-        yield "Not run here.\n"
+    if f"{study['file']}-small" not in results:
+        tried = study.get("tried")
+        yield f"Twin: tried with {tried}.\n" if tried else "Twin: not run.\n"
     if "said" not in study:
         return
     heads = [f"paper: {study['measure']}", *(f"{name}: {head}" for name, head in ours)]

@@ -57,7 +57,7 @@ def test_threads_are_the_studys_else_the_environments_else_all_cores(
     told, workers, variable, expected
 ):
     environment = {} if variable is None else {"OMP_NUM_THREADS": variable}
-    assert threads_of(told, workers, there=8, environment=environment) == expected
+    assert threads_of(told, workers, cores=8, environment=environment) == expected
 
 
 def test_a_run_uses_and_records_the_threads_of_the_environment(federation, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
 from polyclinic.engine import grid as module
-from polyclinic.engine.devices import cores, more_like_this, own_memory
+from polyclinic.engine.capacity import cores, more_like_this, own_memory
 from polyclinic.engine.grid import FailedRuns, jobs_of, run_grid
 from polyclinic.engine.loop import Notice, RoundDone
 from polyclinic.engine.run import runs_of

@@ -94,17 +94,6 @@ def test_looking_inside_changes_no_weight_and_no_score(federation):
     assert not (without.folder.path / "embeddings").exists()
 
 
-@pytest.mark.slow
-def test_workers_give_the_same_weights_scores_and_embeddings_as_one_process(federation):
-    small = federation(rounds=2)
-    alone, together = small.run(NAME, PICTURES), small.run(NAME, PICTURES, "engine.workers=2")
-    assert alone.folder.scores() == together.folder.scores()
-    for site in alone.folder.about().sites:
-        assert equal(alone.tensors(site.name), together.tensors(site.name))
-        files = [done.folder.embeddings_path(site.name).read_bytes() for done in (alone, together)]
-        assert files[0] == files[1]
-
-
 def test_embeddings_are_those_of_the_model_in_use(federation, monkeypatch):
     monkeypatch.setitem(METHODS, "remembering", Remembering)
     small = federation(rounds=2)

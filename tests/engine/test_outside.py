@@ -18,7 +18,7 @@ from tests.federations import equal, run_locally
 from tests.outside import CODE, IN_FILE, NAMES, study_text
 from tests.small_unet import TABLES, SmallUNet
 
-ONE, TWO = "engine.workers=1", "engine.workers=2"
+TWO = "engine.workers=2"
 TWO_SITES = '[[site]]\nname = "fjord"\n[[site]]\nname = "grove"\n'
 
 
@@ -77,11 +77,6 @@ def of_this_test(federation, tmp_path):
 
 def test_a_method_that_only_a_test_has_runs_with_its_settings(of_this_test):
     assert not equal(of_this_test(), of_this_test("method.pace=0.25"))
-
-
-@pytest.mark.slow
-def test_a_method_that_only_a_test_has_runs_with_one_and_two_workers(of_this_test):
-    assert equal(of_this_test(ONE), of_this_test(TWO))
 
 
 @pytest.mark.usefixtures("package", "sites")

@@ -279,7 +279,7 @@ def test_workers_end_with_a_killed_run(small, tmp_path):
         tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
         children = [child for task in tasks for child in task.read_text().split()]
         process.kill()
-    assert len(children) > 2
+    assert children
     left = [Path(f"/proc/{child}") for child in children]
     until = time.monotonic() + 600
     while any(path.exists() for path in left):

@@ -121,3 +121,12 @@ def test_costs_are_means_over_seeds(tmp_path):
     assert cost.whole.down_per_round == 125
     assert cost.whole.seconds_per_round == 1.5
     assert cost.run_seconds == pytest.approx(184.7)
+
+
+def test_work_on_pooled_images_counts_and_nothing_travels_there(tmp_path):
+    run = write_run(tmp_path, "Centralized", rounds=1, sites=("alpha",))
+    (run.path / "rounds.jsonl").unlink()
+    add(run, 1, "pooled", seconds=3.0, down=70, up=70)
+    add(run, 2, "alpha", seconds=1.0, down=50, up=0)
+    whole = method_costs(read_runs([run.path]))[0].whole
+    assert (whole.seconds_per_round, whole.total_bytes) == (3.0, 50)

@@ -91,3 +91,12 @@ def luminance(colour):
 @pytest.mark.parametrize("index", range(8))
 def test_every_colour_stands_out_from_the_white_page(index):
     assert 1.05 / (luminance(style(index).colour) + 0.05) > 2
+
+
+def test_a_single_round_has_a_single_tick(tmp_path):
+    write_run(tmp_path, "A", rounds=1, cases=2)
+    drawn = traffic_figure(read_runs([tmp_path / "demo"]))
+    for panel in drawn.figure.axes:
+        low, high = panel.get_xlim()
+        assert [tick for tick in panel.get_xticks() if low < tick < high] == [1]
+        assert all(line.get_marker() == "o" for line in panel.lines)

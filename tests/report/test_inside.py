@@ -8,7 +8,7 @@ from polyclinic.evaluation.statistics import separation
 from polyclinic.report import write_report
 from polyclinic.report.exports import to_latex
 from polyclinic.report.figures.embeddings import embedding_figures
-from polyclinic.report.pictures import attention_maps
+from polyclinic.report.pictures import _side, attention_maps
 from polyclinic.report.reading import read_runs
 from polyclinic.report.separations import separation_sheet
 from polyclinic.runs import Embedded, read_embeddings, write_embeddings
@@ -116,3 +116,25 @@ def test_the_page_has_the_section_only_where_there_is_something_to_show(tmp_path
     assert any(alt.startswith("VirtualClasses: embeddings of pixels") for alt in alternatives)
     assert "alpha, c1, where VirtualClasses looks: own query" in alternatives
     assert all(source.startswith("data:image/") for _, source in page.images)
+
+
+def test_of_many_sites_those_of_the_page_are_projected_and_told_apart(tmp_path):
+    sites = tuple(f"site{number:02}" for number in range(40))
+    run = write_run(tmp_path, "A", sites=sites, pictures=False, cases=1, rounds=1)
+    add_embeddings(run, sites, moments=("after",))
+    (found,) = embedding_figures(read_runs([run.path]))
+    by_class, by_site = found.figure.figure.axes[0], found.figure.figure.axes[2]
+    assert sum(len(each.get_offsets()) for each in by_class.collections) == 480
+    assert [each.get_label() for each in by_site.collections] == list(sites[:30])
+    looks = {
+        (tuple(each.get_facecolor()[0]), each.get_paths()[0].vertices.tobytes())
+        for each in by_site.collections
+    }
+    assert len(looks) == 30
+
+
+@pytest.mark.parametrize("pictures", [1, 60, 600, 1800])
+def test_pictures_of_a_section_share_what_a_page_may_weigh(pictures):
+    side = _side(pictures)
+    assert 96 <= side <= 320
+    assert pictures * 0.4 * side**2 < 7e6

@@ -1,4 +1,5 @@
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -125,3 +126,13 @@ def test_settings_that_differ_between_seeds_are_named_and_kept_apart(tmp_path):
 
 def test_runs_that_differ_only_in_method_and_seed_need_no_warning(study):
     assert list(warnings(read_runs([study]))) == []
+
+
+def test_metrics_stand_in_the_order_that_the_study_wants_them_in(tmp_path):
+    write_run(tmp_path, "A", metrics=("dice", "hd95"), cases=2, rounds=1)
+    found = read_runs([tmp_path / "demo"])
+    assert found.metrics == ("dice", "hd95")
+    (method,) = found.methods
+    settings = {**method.runs[0].settings, "evaluation": {"metrics": ["hd95", "miou"]}}
+    wanted = replace(method, runs=(replace(method.runs[0], settings=settings),))
+    assert replace(found, methods=(wanted,)).metrics == ("hd95", "dice")

@@ -1,9 +1,10 @@
 import pytest
 
 from polyclinic.report import write_report
+from polyclinic.report.diagnostics import diagnosed
 from polyclinic.report.figures.relations import relations
 from polyclinic.report.reading import read_runs
-from polyclinic.runs import RoundTable
+from polyclinic.runs import DIAGNOSED, RoundTable
 from tests.report.invented import SITES, generator, write_run
 from tests.report.reading_pages import texts
 
@@ -74,3 +75,36 @@ def test_the_page_has_the_section_only_where_there_is_something_to_show(tmp_path
     plain = write_run(tmp_path, "FedAvg")
     page = write_report([plain.path], tmp_path / "without").read_text("utf-8")
     assert "relations" not in page
+
+
+def test_of_hundreds_of_sites_those_of_the_page_are_drawn_without_numbers(tmp_path):
+    sites = tuple(f"site{number:03}" for number in range(200))
+    run = write_run(tmp_path, "A", sites=sites, pictures=False, cases=1, rounds=1)
+    add_tables(run, rounds=2, sites=sites)
+    (relation,) = relations(read_runs([run.path]))
+    words = texts(relation.figure)
+    assert [word for word in words if word and word.startswith("site")].count("site029") == 2
+    assert "site030" not in words
+    assert "1.00" not in words
+    assert relation.figure.figure.get_figwidth() < 20
+    assert sum(len(panel.lines) for panel in relation.figure.figure.axes) == 30 * 29 / 2
+
+
+def test_diagnostics_have_a_column_for_each_site_of_the_page_and_few_words(tmp_path):
+    sites = tuple(f"site{number}" for number in range(34))
+    run = write_run(tmp_path, "A", sites=sites, pictures=False, cases=1, rounds=1)
+    values = tuple((0.0, float(number)) for number in range(34))
+    run.append(
+        tables=[
+            RoundTable(
+                round=1, name=DIAGNOSED, rows=sites, columns=("area", "other"), values=values
+            )
+        ]
+    )
+    (found,) = diagnosed(read_runs([run.path]))
+    assert found.sites == sites[:30]
+    assert [(name, len(shown), shown[7]) for name, _, shown in found.rows] == [
+        ("area", 30, "0"),
+        ("other", 30, "7"),
+    ]
+    assert (len(found.warnings), found.more) == (10, 24)

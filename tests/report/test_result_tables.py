@@ -91,6 +91,13 @@ def test_a_paper_stands_beside_the_study_of_another_name(made, tmp_path):
     own = f"{sheet.rows[0][3].text} (seed 0)"
     assert f"| FedAvg | 84.05 | {own} |" in lines
     assert "| FedBN | 70.84 | – |" in lines
+    assert (
+        "| 002 | Fig. 4 | `002-octa.toml` | [octa-weak](#002-octa) | [not run](#002-octa) |"
+        in lines
+    )
+    assert any(line.startswith("Twin: tried with ") for line in lines)
+    twin = made.papers({"002-octa-small": sheet}).splitlines()
+    assert "| 002 | Fig. 4 | `002-octa.toml` | – | [run](#002-octa) |" in twin
 
 
 def test_every_study_of_a_paper_stands_in_the_matrix():

@@ -21,8 +21,8 @@ class EngineSettings(Section):
     """`local` runs all sites on this machine, `flower` each on its own."""
     jobs: Count = 0
     """Runs at once; 0 is one per core as far as memory allows, and one on an accelerator."""
-    workers: AtLeastOne = 1
-    """Processes that the sites are divided among; more than one means CPU only."""
+    workers: Count = 0
+    """Processes that a run's sites are divided among; 0 is one per core that no other run has."""
     threads: Count = 0
     """Threads in each process; 0 is OMP_NUM_THREADS, else all cores shared by jobs and workers."""
     device: Device = "auto"

@@ -1,13 +1,14 @@
 """Sites of a trial: like those of the local engine, but watched or made as different as allowed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from polyclinic.engine.local import LocalSites, LocalWorker
+from polyclinic.engine.local import LocalSites
+from polyclinic.engine.local_worker import LocalWorker
 from polyclinic.engine.run import Assignment
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.sites import Reply
@@ -90,7 +91,7 @@ class ScatteredSites(LocalSites):
         turned = dict(reversed(list(messages.items())))
         return super().ask(stage, turned, number=number, since=since)
 
-    def _map(self, work: Callable[..., Outcome], tasks: Sequence[Any]) -> Iterable[Outcome]:
+    def _map(self, work: Callable[..., Outcome], tasks: Sequence[Any]) -> Iterator[Outcome]:
         old = self.worker
         for task in tasks:
             runner = SiteRunner(self.renewed(), old.runner.device)

@@ -9,17 +9,18 @@ from pathlib import Path
 from threading import Condition, Thread
 
 from polyclinic.config import Study
-from polyclinic.engine.devices import cores, device_of, more_like_this
-from polyclinic.engine.job import Job, others_can, reason
+from polyclinic.engine.capacity import START, cores, helpers_wanted
+from polyclinic.engine.devices import device_of
+from polyclinic.engine.job import Job
 from polyclinic.engine.local import LocalEngine
 from polyclinic.engine.loop import Event, Notice
+from polyclinic.engine.other_process import others_can, reason
 from polyclinic.engine.run import Run
 from polyclinic.engine.sharing import Sharing
 from polyclinic.engine.study import Watch, checked_runs, do_run
 from polyclinic.runs import RunError
 
 Work = Callable[..., Iterator[Event]]  # on a run, in this process or in another
-START = 10.0  # seconds that a study takes before other processes, which need some to start, help
 
 
 class FailedRuns(RunError):
@@ -59,7 +60,7 @@ def jobs_of(study: Study, runs: int, there: int | None = None) -> int:
     """How many runs are done at once: as told, else one for each core; one on a graphics card."""
     told = study.engine.jobs
     if not told and device_of(study.engine.device).type == "cpu":
-        told = (there or cores()) // study.engine.workers
+        told = (there or cores()) // max(1, study.engine.workers)
     return max(1, min(told, runs))
 
 
@@ -158,8 +159,7 @@ class Grid:
             return
         self.asked = True
         wanted = min(self.jobs - 1, len(self.queue))
-        room = None if self.at_once else more_like_this()
-        for _ in range(wanted if room is None else min(wanted, room)):
+        for _ in range(helpers_wanted(wanted, at_once=self.at_once)):
             self.helpers.append(_Helper(self))
             self.helpers[-1].start()
 

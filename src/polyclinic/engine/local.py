@@ -1,37 +1,32 @@
-"""The local engine: all sites on this machine, in this process or in a few workers."""
+"""The local engine: all sites on this machine, in this process or in several."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
-import torch.multiprocessing
 
 from polyclinic.config import EvaluationSettings, Study
 from polyclinic.data.cases import SiteData, pool
 from polyclinic.data.load import load_federation
 from polyclinic.data.sources import listed_sites
 from polyclinic.engine.cross_site import write_cross_site
-from polyclinic.engine.devices import device_of, threads_of
-from polyclinic.engine.parents import end_with_parent
-from polyclinic.engine.pictures import draw_pictures, look_inside
+from polyclinic.engine.devices import device_of, threads_of, workers_of
+from polyclinic.engine.local_worker import LocalWorker
+from polyclinic.engine.other_process import Order, others_can, owner_of_this, reason, receive, send
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import Assignment, Run, assignment_of, site_info
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.sites import Reply, Scored
-from polyclinic.engine.states import SiteState, StateFolder, keep_model
+from polyclinic.engine.states import StateFolder, keep_model
 from polyclinic.engine.study import refuse_no_validation, refuse_unsuitable
-from polyclinic.engine.tensors import DamagedFile
 from polyclinic.engine.unseen import score_unseen
+from polyclinic.engine.workers import SiteHelper, Workers
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
-from polyclinic.federation.scoring import seconds_an_image
 from polyclinic.federation.server import Server
-from polyclinic.runs import RoundLine, RunError, RunFolder, SiteInfo
+from polyclinic.runs import RoundLine, RunError, RunFolder
 
 POOLED = "pooled"
 KEPT = 4  # folds or kinds of labels whose cases stay in memory
@@ -54,9 +49,17 @@ class LocalEngine:
             device_of(run.study.engine.device)
         refuse_unsuitable({run.choice.title: assign(run, self._data(run)) for run in runs})
 
-    def open(self, run: Run) -> "closing[LocalSites]":
-        """The sites of one run."""
-        return local_sites(run, self._data(run), jobs=self.jobs)
+    def open(self, run: Run) -> "AbstractContextManager[LocalSites]":
+        """The sites of one run, at which other processes may help."""
+        start = partial(SiteHelper, self.splits_folder, self.jobs) if others_can(run) else None
+        return local_sites(run, self._data(run), jobs=self.jobs, start=start)
+
+    def alone(self, run: Run) -> tuple[Run, int]:
+        """The run as one process does its share of it, and how many processes would do it."""
+        workers, threads = processes_of(
+            run, assign(run, self._data(run)), self.jobs, helped=others_can(run)
+        )
+        return in_one_process(run, threads), workers
 
     def _data(self, run: Run) -> list[SiteData]:
         study, labels = run.study, run.choice.labels
@@ -86,18 +89,42 @@ def assign(run: Run, data: Sequence[SiteData]) -> Assignment:
     return assignment_of(run, infos)
 
 
-def local_sites(run: Run, data: Sequence[SiteData], *, jobs: int = 1) -> "closing[LocalSites]":
-    """The sites of one run of so many at once, in this process or in a few workers."""
-    settings = run.study.engine
-    threads = threads_of(settings.threads, settings.workers * jobs)
+def processes_of(run: Run, assignment: Assignment, jobs: int, *, helped: bool) -> tuple[int, int]:
+    """How many processes work at the sites of a run, of so many at once, and threads of each."""
+    settings, rounds = run.study.engine, assignment.method.each_round()
+    in_turn = assignment.method.pools or all(stage.ring for stage in rounds)
+    together = helped and not in_turn and device_of(settings.device).type == "cpu"
+    sites = len(assignment.sites) if together else 1
+    workers = workers_of(settings.workers, settings.threads, jobs, sites)
+    return workers, threads_of(settings.threads, workers * jobs)
+
+
+def in_one_process(run: Run, threads: int) -> Run:
+    """The run without the help of others."""
+    engine = run.study.engine.model_copy(update={"workers": 1, "threads": threads})
+    return replace(run, study=run.study.model_copy(update={"engine": engine}))
+
+
+@contextmanager
+def local_sites(
+    run: Run,
+    data: Sequence[SiteData],
+    *,
+    jobs: int = 1,
+    start: Callable[[Order], SiteHelper] | None = None,
+) -> "Iterator[LocalSites]":
+    """The sites of one run of so many at once; `start` starts a process that helps at them."""
+    assignment = assign(run, data)
+    workers, threads = processes_of(run, assignment, jobs, helped=start is not None)
     prepare_process(threads)
-    runner = SiteRunner(assign(run, data), device_of(settings.device))
     inside = [site for site in data if site.name != run.left_out]
     evaluation = SCORES_ONLY if run.left_out else run.study.evaluation
-    how = {"workers": settings.workers, "threads": threads}
-    sites = LocalSites(runner, inside, run.folder, evaluation, **how)
-    sites.unseen = [site for site in data if site.name == run.left_out]
-    return closing(sites)
+    runner = SiteRunner(assignment, device_of(run.study.engine.device))
+    helper = partial(start, Order.of(in_one_process(run, threads))) if start else None
+    helping = Workers(workers - 1, helper, at_once=run.study.engine.workers > 1)
+    with closing(LocalSites(runner, inside, run.folder, evaluation, threads, helping)) as sites:
+        sites.unseen = [site for site in data if site.name == run.left_out]
+        yield sites
 
 
 class LocalSites:
@@ -111,9 +138,8 @@ class LocalSites:
         data: Sequence[SiteData],
         folder: RunFolder,
         evaluation: EvaluationSettings = SCORES_ONLY,
-        *,
-        workers: int = 1,
         threads: int = 1,
+        workers: Workers | None = None,
     ) -> None:
         assignment = runner.assignment
         self.cross_site = evaluation.cross_site
@@ -125,18 +151,12 @@ class LocalSites:
             together = by_name[POOLED] = pool(data)
             self.trained = (site_info(together, assignment.task),)
         self.states = StateFolder(folder.path / "checkpoint" / "sites")
-        rest = (by_name, folder, self.states, evaluation.pictures)
-        self.worker = LocalWorker(runner, *rest)
-        self.pool = None
-        if workers > 1:
-            spawning = torch.multiprocessing.get_context("spawn")
-            initial = (assignment, runner.device, threads, rest)
-            self.pool = ProcessPoolExecutor(workers, spawning, _open_worker, initial)
+        self.worker = LocalWorker(runner, by_name, folder, self.states, evaluation.pictures)
+        self.workers = workers or Workers()
 
     def close(self) -> None:
-        """Stop the workers."""
-        if self.pool:
-            self.pool.shutdown(cancel_futures=True)
+        """End the processes that help."""
+        self.workers.close()
 
     def ask(
         self, stage: Stage, messages: Mapping[str, Message], *, number: int, since: int
@@ -152,7 +172,7 @@ class LocalSites:
         """Score every site's model."""
         sent = messages or dict.fromkeys(info.name for info in self.scored)
         tasks = [(info, scoring, sent[info.name], since) for info in self.scored]
-        return iter(self._map(LocalWorker.score, tasks))
+        return self._map(LocalWorker.score, tasks)
 
     def forget(self, needed: Sequence[int]) -> None:
         """Remove states that none of these rounds can ask for."""
@@ -172,82 +192,21 @@ class LocalSites:
             score_unseen(run, self.runner, data, server.weights)
         return ()
 
-    def _map(self, work: Callable[..., Any], tasks: Sequence[Any]) -> Iterable[Any]:
-        if self.pool:
-            return self.pool.map(_at_worker, [work.__name__] * len(tasks), tasks)
-        return (work(self.worker, *task) for task in tasks)
+    def _map(self, work: Callable[..., Any], tasks: Sequence[Any]) -> Iterator[Any]:
+        return self.workers.map(work.__name__, partial(work, self.worker), tasks)
 
 
-@dataclass(frozen=True)
-class LocalWorker:
-    """One process's runner with the sites' data and the folder of their states."""
-
-    runner: SiteRunner
-    data: Mapping[str, SiteData]
-    run: RunFolder
-    states: StateFolder
-    pictures: bool
-
-    def work(self, info: SiteInfo, stage: str, message: Message, number: int, since: int) -> Reply:
-        """A visit to a site, whose state is read before and written after it."""
-        data, state = self.data[info.name], self._state(info, since)
-        work = self.runner.assignment.stage(stage)
-        visit = self.runner.visit(info, data, work, message, state, number)
-        self.states.save(info.name, number, visit.state, {"round": str(number), "stage": stage})
-        line = RoundLine(
-            round=number,
-            stage=stage,
-            site=info.name,
-            loss=visit.loss,
-            seconds=visit.seconds,
-            images=visit.images,
-            down=message.nbytes,
-            up=visit.reply.nbytes,
-            extras=tuple(sorted({*message.extras, *visit.reply.extras})),
-            numbers=dict(visit.reply.numbers),
-            parts=visit.reply.bytes_by_part(),
-        )
-        return Reply(visit.reply, line)
-
-    def score(
-        self, info: SiteInfo, scoring: Scoring, message: Message | None, since: int
-    ) -> Scored:
-        """Scores of a site's model; the final ones come with pictures."""
-        data, state = self.data[info.name], self._state(info, since)
-        assignment = self.runner.assignment
-        rows, cases, predicted, notes = self.runner.score(info, data, scoring, message, state)
-        if self.pictures and scoring.split == "test" and scoring.model == "shared":
-            draw_pictures(self.run, info.name, assignment.task, cases, predicted, rows)
-            model_of = partial(self.states.load, since=since)
-            look_inside(self.run, self.runner, info, cases, self.data, model_of)
-        predicting = None
-        if scoring.split == "test" and len(cases):
-            site = self.runner.opened(info, data, state)
-            predicting = seconds_an_image(site, assignment.method, cases)
-        return replace(Scored.of(scoring, info.name, rows, notes), predicting=predicting)
-
-    def _state(self, info: SiteInfo, since: int) -> SiteState | None:
-        try:
-            return self.states.load(info.name, since)
-        except DamagedFile as error:
-            newest = max((self.run.path / "checkpoint" / "server").iterdir())
-            raise DamagedFile(
-                f"{error}; bring it back from a backup, or remove {newest}: the run then goes on "
-                "from the round before"
-            ) from error
-
-
-_worker: LocalWorker  # the runner of a worker process
-
-
-def _open_worker(
-    assignment: Assignment, device: torch.device, threads: int, rest: tuple[Any, ...]
-) -> None:  # pragma: no cover (in a worker)
-    global _worker  # a worker process has exactly one
-    end_with_parent()
-    prepare_process(threads)
-    _worker = LocalWorker(SiteRunner(assignment, device), *rest)
-
-
-def _at_worker(work: str, task: Sequence[Any]) -> Any:  # pragma: no cover (in a worker)
-    return getattr(_worker, work)(*task)
+def help_at_sites() -> None:  # pragma: no cover (in a process that helps)
+    """What a `SiteHelper` does: open the sites of a run, and work at them as told."""
+    owner = owner_of_this()
+    splits_folder, jobs, order = receive(owner)
+    engine = LocalEngine(splits_folder, jobs=jobs)
+    with engine.open(order.run()) as sites, suppress(EOFError):
+        send(owner, None)
+        while True:
+            name, task = receive(owner)
+            try:
+                answer = (True, getattr(sites.worker, name)(*task))
+            except Exception as error:  # noqa: BLE001 (the owner is told)
+                answer = (False, reason(error))
+            send(owner, answer)

@@ -137,10 +137,12 @@ def _tried(run: Run, engine: LocalEngine) -> _Pace:
     The faster one counts: the first site pays for what is compiled and allocated once.
     """
     short = run.study.training.model_copy(update={"iterations": STEPS, "epochs": None})
-    study = run.study.model_copy(update={"training": short})
+    alone, processes = engine.alone(run)
+    study = alone.study.model_copy(update={"training": short})
     with TemporaryDirectory() as folder:
         trial = Run(run.choice, run.seed, RunFolder(Path(folder) / "run"), study)
         with closing(do_run(trial, engine, fresh=False)) as events:
             lines = (each for each in events if isinstance(each, RoundLine) and each.images)
             paces = [line.seconds / line.images for line in islice(lines, 2)]
-        return _Pace(min(paces, default=0.0), trial.folder.about().sites)
+        pace = min(paces, default=0.0) / processes
+        return _Pace(pace, trial.folder.about().sites)

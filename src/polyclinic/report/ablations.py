@@ -47,7 +47,8 @@ def _sheet(name: str, comparison: Comparison) -> Sheet | None:
         name=f"ablation-{slug(name)}",
         title=f"Settings of {name}",
         caption="Average over sites and regions. ✓ is on, – is off. "
-        + (spread_sentence(tables[0]) + mark_sentence(tables[0]) if tables else ""),
+        + (spread_sentence(tables[0]) if any(each.spread for row in rows for each in row) else "")
+        + (mark_sentence(tables[0]) if tables else ""),
         heads=(
             "Method",
             *map(short, keys),

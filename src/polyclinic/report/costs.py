@@ -1,7 +1,7 @@
 """What a method costs in bytes and seconds, and how fast it learns."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -64,7 +64,7 @@ def _method_cost(method: MethodRuns, sites: Sequence[str]) -> MethodCost:
     lines = [_by_site(run, sites) for run in runs]
     return MethodCost(
         title=method.title,
-        whole=_cost("all sites", runs, [list(chain(*each.values())) for each in lines]),
+        whole=_cost("all sites", runs, [list(travelled(run, sites)) for run in runs]),
         # In the order of a run; a run that has not come to a stage does not count there.
         stages=tuple(
             _stage_cost(name, runs)
@@ -75,6 +75,13 @@ def _method_cost(method: MethodRuns, sites: Sequence[str]) -> MethodCost:
         extras=_grouped({e: None for run in runs for line in run.rounds for e in line.extras}),
         run_seconds=float(np.mean(seconds)) if seconds else None,
     )
+
+
+def travelled(run: Run, sites: Sequence[str]) -> Iterator[RoundLine]:
+    """All lines of a run; work on pooled images counts, but nothing travels there."""
+    for line in run.rounds:
+        at_site = line.site in sites
+        yield line if at_site else line.model_copy(update={"down": 0, "up": 0})
 
 
 def _by_site(run: Run, sites: Sequence[str]) -> dict[str, list[RoundLine]]:

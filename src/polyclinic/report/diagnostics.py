@@ -1,7 +1,7 @@
 """What the parts of each method did, and which of them did nothing."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from polyclinic.evaluation.diagnostics import DIAGNOSTICS, warnings_about
@@ -9,16 +9,19 @@ from polyclinic.report.figures.mixtures import TENTH
 from polyclinic.report.reading import Comparison
 from polyclinic.runs import DIAGNOSED, RoundTable
 
+_MOST_WORDS = 10  # warnings of a method on the page
+
 
 @dataclass(frozen=True)
 class Diagnosed:
-    """The last diagnostics of a method's first seed: a row for each site, and words."""
+    """The last diagnostics of a method's first seed, a column for each site shown, and words."""
 
     method: str
     round: int
-    columns: tuple[tuple[str, str], ...]  # name and meaning
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    sites: tuple[str, ...]
+    rows: tuple[tuple[str, str, tuple[str, ...]], ...]  # name, meaning and values
     warnings: tuple[str, ...]
+    more: int  # warnings that are not shown
 
 
 def diagnosed(comparison: Comparison) -> Iterator[Diagnosed]:
@@ -26,7 +29,8 @@ def diagnosed(comparison: Comparison) -> Iterator[Diagnosed]:
     for method in comparison.methods:
         tables = [table for table in method.runs[0].tables if table.name == DIAGNOSED]
         if tables:
-            yield _diagnosed(method.title, _without_tenths(tables[-1]))
+            table = _without_tenths(tables[-1])
+            yield _diagnosed(method.title, table, comparison.shown_sites)
 
 
 def _without_tenths(table: RoundTable) -> RoundTable:
@@ -37,9 +41,10 @@ def _without_tenths(table: RoundTable) -> RoundTable:
     return table.model_copy(update={"columns": columns, "values": values})
 
 
-def _diagnosed(title: str, table: RoundTable) -> Diagnosed:
+def _diagnosed(title: str, table: RoundTable, shown: Sequence[str]) -> Diagnosed:
     about = [DIAGNOSTICS[name].summary if name in DIAGNOSTICS else "" for name in table.columns]
     values = dict(zip(table.rows, table.values, strict=True))
+    sites = [site for site in values if site in shown]
     words = [
         text
         for site, row in values.items()
@@ -48,9 +53,13 @@ def _diagnosed(title: str, table: RoundTable) -> Diagnosed:
     return Diagnosed(
         title,
         table.round,
-        tuple(zip(table.columns, about, strict=True)),
-        tuple((site, tuple(map(_shown, row))) for site, row in values.items()),
-        tuple(words),
+        tuple(sites),
+        tuple(
+            (name, meaning, tuple(_shown(values[site][place]) for site in sites))
+            for place, (name, meaning) in enumerate(zip(table.columns, about, strict=True))
+        ),
+        tuple(words[:_MOST_WORDS]),
+        max(0, len(words) - _MOST_WORDS),
     )
 
 

@@ -2,6 +2,7 @@
 
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from polyclinic.predict.pages import data_uri
 from polyclinic.report.reading import Comparison, MethodRuns, Run
-from polyclinic.runs import RANKS, Picture, Rank, RunError
+from polyclinic.runs import RANKS, AttentionPicture, Picture, Rank, RunError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_MOST_PIXELS = 320  # of the longer side: enough for fine screens and for a second look
+_PIXELS = (96, 320)  # of the longer side: the most is enough for fine screens and a second look
+_BYTES, _A_PIXEL = 4e6, 0.4  # of all pictures of a section, and about what one pixel takes
 _PAGE, _GAP, _RANKS = 1184, 28, 54  # pixels: the page, between sites, the names of the ranks
 
 
@@ -53,33 +55,47 @@ class SiteAttention:
 
 def site_examples(comparison: Comparison) -> list[SiteExamples]:
     """Best, median and worst test case of each site and method, from each method's first seed."""
-    sites = comparison.shown_sites
+    sites = comparison.pictured_sites
     drawn = [
         method
         for method in comparison.methods
         if any(run.folder.pictures(site) for run in method.finished[:1] for site in sites)
     ]
     titles = tuple(method.title for method in drawn)
-    found = [SiteExamples(site, titles, _rows(comparison, drawn, site)) for site in sites]
+    side = _side(len(RANKS) * len(sites) * len(drawn))
+    found = [SiteExamples(site, titles, _rows(comparison, drawn, site, side)) for site in sites]
     return [each for each in found if any(any(examples) for _, examples in each.rows)]
 
 
 def attention_maps(comparison: Comparison) -> list[SiteAttention]:
     """The pictures of each method that has some, from its first finished seed, site by site."""
-    found = []
-    for method in comparison.methods:
-        for run in method.finished[:1]:
-            for site in comparison.shown_sites:
-                pictures = run.folder.attention_pictures(site)
-                sources = {(each.case, each.name): embedded_picture(each.path) for each in pictures}
-                names = tuple(dict.fromkeys(each.name for each in pictures))
-                rows = tuple(
-                    (case, tuple(sources.get((case, name)) for name in names))
-                    for case in dict.fromkeys(each.case for each in pictures)
-                )
-                if rows:
-                    found.append(SiteAttention(method.title, site, names, rows))
-    return found
+    drawn = [
+        (method.title, site, pictures)
+        for method in comparison.methods
+        for run in method.finished[:1]
+        for site in comparison.pictured_sites
+        if (pictures := run.folder.attention_pictures(site))
+    ]
+    side = _side(sum(len(pictures) for *_, pictures in drawn))
+    return [_attention(*each, side) for each in drawn]
+
+
+def _side(pictures: int) -> int:
+    """Pixels of the longer side of so many pictures: the page must not grow too large."""
+    least, most = _PIXELS
+    return max(least, min(most, int(math.sqrt(_BYTES / _A_PIXEL / max(1, pictures)))))
+
+
+def _attention(
+    method: str, site: str, pictures: Sequence[AttentionPicture], side: int
+) -> SiteAttention:
+    sources = {(each.case, each.name): embedded_picture(each.path, side) for each in pictures}
+    names = tuple(dict.fromkeys(each.name for each in pictures))
+    rows = tuple(
+        (case, tuple(sources.get((case, name)) for name in names))
+        for case in dict.fromkeys(each.case for each in pictures)
+    )
+    return SiteAttention(method, site, names, rows)
 
 
 def picture_width(examples: list[SiteExamples]) -> int:
@@ -94,23 +110,23 @@ def picture_width(examples: list[SiteExamples]) -> int:
     return max(96, min(200, (gallery - _RANKS) // columns - 10))
 
 
-def embedded_picture(path: Path) -> str:
+def embedded_picture(path: Path, side: int = _PIXELS[1]) -> str:
     """A picture, made smaller where it is large, ready for the source of an image."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(path) as image:
-            return embedded(image.convert("RGB"))
+            return embedded(image.convert("RGB"), side)
     except (OSError, UnidentifiedImageError) as error:
         raise RunError(f"cannot read the picture {path}: {error}") from error
 
 
-def embedded(picture: "Image") -> str:
+def embedded(picture: "Image", side: int = _PIXELS[1]) -> str:
     """The same of a picture that is at hand."""
     from PIL import Image
 
     small = picture.copy()
-    small.thumbnail((_MOST_PIXELS, _MOST_PIXELS), Image.Resampling.LANCZOS)
+    small.thumbnail((side, side), Image.Resampling.LANCZOS)
     target = io.BytesIO()
     # Thin coloured contours need every chroma sample.
     small.save(target, format="JPEG", quality=86, subsampling=0, optimize=True)
@@ -118,7 +134,7 @@ def embedded(picture: "Image") -> str:
 
 
 def _rows(
-    comparison: Comparison, methods: list[MethodRuns], site: str
+    comparison: Comparison, methods: list[MethodRuns], site: str, side: int
 ) -> tuple[tuple[Rank, tuple[Example | None, ...]], ...]:
     drawn = [(method.finished[0], method.finished[0].folder.pictures(site)) for method in methods]
     rows = []
@@ -127,19 +143,20 @@ def _rows(
         # One of each rank, but several where there was nothing to rank by.
         for pictures in zip_longest(*ranked):
             examples = (
-                _example(comparison, run, picture)
+                _example(comparison, run, picture, side)
                 for (run, _), picture in zip(drawn, pictures, strict=True)
             )
             rows.append((rank, tuple(examples)))
     return tuple(rows)
 
 
-def _example(comparison: Comparison, run: Run, picture: Picture | None) -> Example | None:
+def _example(
+    comparison: Comparison, run: Run, picture: Picture | None, side: int
+) -> Example | None:
     if picture is None:
         return None
-    return Example(
-        picture.case, caption_of(comparison, run, picture), embedded_picture(picture.path)
-    )
+    source = embedded_picture(picture.path, side)
+    return Example(picture.case, caption_of(comparison, run, picture), source)
 
 
 def caption_of(comparison: Comparison, run: Run, picture: Picture) -> str:

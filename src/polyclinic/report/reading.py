@@ -9,6 +9,7 @@ from polyclinic.report.run import Run, summed_up
 from polyclinic.runs import RunError, RunFolder, ScoredModel, SiteInfo, find_runs
 
 SHOWN_SITES = 30
+_PICTURES = 200  # of one case each of sites and methods, side by side
 
 __all__ = ["Comparison", "MethodRuns", "Run", "read_runs"]
 
@@ -65,6 +66,11 @@ class Comparison:
         return self.sites[:SHOWN_SITES]
 
     @property
+    def pictured_sites(self) -> tuple[str, ...]:
+        """Those of them whose cases a page shows: fewer where there are many methods."""
+        return self.shown_sites[: max(1, _PICTURES // max(1, len(self.methods)))]
+
+    @property
     def runs(self) -> tuple[Run, ...]:
         """All runs, method by method."""
         return tuple(run for method in self.methods for run in method.runs)
@@ -80,9 +86,10 @@ class Comparison:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of the test scores, in the order of their first appearance."""
+        """The metrics of the test scores, in the order that the first study wants them in."""
         found = {metric: None for run in self.runs for metric, _, _ in run.tested}
-        return tuple(found)
+        wanted = self.runs[0].settings.get("evaluation", {}).get("metrics", ()) if found else ()
+        return tuple(dict.fromkeys(each for each in (*wanted, *found) if each in found))
 
     def regions_of(self, metric: str) -> tuple[str, ...]:
         """The regions that a metric was computed for; one over classes has its own."""

@@ -14,7 +14,8 @@ MEAN = "Avg"
 def separation_sheet(comparison: Comparison) -> Sheet | None:
     """A row for each method whose runs keep embeddings: a column for each site and their mean."""
     found = [(method.title, _apart(method)) for method in comparison.methods]
-    columns = [(m, site) for m in ("before", "after") for site in (*comparison.sites, MEAN)]
+    shown = (*comparison.shown_sites, MEAN)
+    columns = [(moment, site) for moment in ("before", "after") for site in shown]
     rows = tuple(
         (Entry(title), *(_entry(apart.get(column, [])) for column in columns))
         for title, apart in found
@@ -30,7 +31,7 @@ def separation_sheet(comparison: Comparison) -> Sheet | None:
         "larger is further apart.",
         heads=("Method", *(site for _, site in columns)),
         rows=rows,
-        groups=tuple((f"{m} training", len(comparison.sites) + 1) for m in ("before", "after")),
+        groups=tuple((f"{moment} training", len(shown)) for moment in ("before", "after")),
     )
 
 

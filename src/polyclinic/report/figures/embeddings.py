@@ -1,7 +1,8 @@
 """Embeddings of pixels before and after training, in two dimensions, by class and by site."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from polyclinic.report.figures.style import (
     Drawing,
     Margins,
     canvas,
+    marker,
     quiet_title,
     shortened,
     style,
@@ -54,47 +56,55 @@ class _Pixels:
 def embedding_figures(comparison: Comparison) -> list[EmbeddingFigure]:
     """One figure for each method whose run folders hold embeddings."""
     found = []
+    sites = comparison.shown_sites
     for method in comparison.methods:
         for run in method.finished[:1]:
             tables = pixel_tables(run)
             if tables:
-                pixels = {moment: _pixels(chosen, run) for moment, chosen in tables.items()}
+                pixels = {moment: _pixels(chosen, run, sites) for moment, chosen in tables.items()}
                 channels = next(iter(pixels.values())).values.shape[1]
                 apart = {moment: _mean(each) for moment, each in separations(tables).items()}
-                picture = _picture(pixels, run)
+                picture = _picture(pixels, run, sites)
                 title, seed = method.title, run.about.seed
-                images = _images(run)
+                images = _images(run, sites)
                 found.append(EmbeddingFigure(title, seed, channels, apart, picture, images))
     return found
 
 
-def _images(run: Run) -> Drawing | None:
+def _images(run: Run, sites: Sequence[str]) -> Drawing | None:
     """What the encoder makes of whole images before and after training, coloured by site."""
-    found = _by_moment(run, run.folder.features_path)
+    found = _by_moment(sites, run.folder.features_path)
     if not found:
         return None
-    names = [site.name for site in run.about.sites]
-    with canvas(1, 2 * len(found), (WIDTH, 3.7), _MARGINS) as (figure, axes):
+    margins = _margins(len(sites))
+    with canvas(1, 2 * len(found), (WIDTH, 2.95 + margins.bottom), margins) as (figure, axes):
         panels = iter(axes[0])
         for moment, chosen in found.items():
             values = np.concatenate([table.values for _, table in chosen])
-            owners = [site for site, table in chosen for _ in table.values]
+            kept = _thinned(len(values))
+            every = [site for site, table in chosen for _ in table.values]
+            values, owners = values[kept], [every[place] for place in kept]
             for way, project in _WAYS.items():
                 panel = next(panels)
-                _scatter(panel, project(values), owners, names, 22)
+                _scatter(panel, project(values), owners, sites, 22)
                 quiet_title(panel, f"images {moment} training, {way}")
-        _legend(axes[0][0], len(names))
+        _legend(axes[0][0], len(sites), 1.2)
         return to_data_uri(figure)
 
 
-def _legend(panel: "Axes", count: int) -> None:
+def _margins(sites: int) -> Margins:
+    """Room for a legend of so many sites, four in a row."""
+    return replace(_MARGINS, bottom=0.45 + 0.15 * math.ceil(sites / 4))
+
+
+def _legend(panel: "Axes", count: int, scale: float = 2.2) -> None:
     panel.legend(
         loc="upper left",
         bbox_to_anchor=(0, -0.02),
         ncols=min(4, count),
         frameon=False,
         fontsize=8,
-        markerscale=2.2,
+        markerscale=scale,
         handletextpad=0.2,
         columnspacing=1.0,
     )
@@ -102,25 +112,31 @@ def _legend(panel: "Axes", count: int) -> None:
 
 def pixel_tables(run: Run) -> dict[Moment, Tables]:
     """Each site with its pixels, by moment."""
-    return _by_moment(run, run.folder.embeddings_path)
+    return _by_moment([site.name for site in run.about.sites], run.folder.embeddings_path)
 
 
-def _by_moment(run: Run, path_of: Callable[[str], Path]) -> dict[Moment, Tables]:
+def _by_moment(sites: Sequence[str], path_of: Callable[[str], Path]) -> dict[Moment, Tables]:
     found: dict[Moment, Tables] = {}
-    for site in run.about.sites:
-        for table in read_embeddings(path_of(site.name)):
-            found.setdefault(table.moment, []).append((site.name, table))
+    for site in sites:
+        for table in read_embeddings(path_of(site)):
+            found.setdefault(table.moment, []).append((site, table))
     return found
 
 
-def _pixels(chosen: Sequence[tuple[str, Embedded]], run: Run) -> _Pixels:
-    """The pixels of all sites, thinned evenly to what can be drawn."""
+def _pixels(tables: Sequence[tuple[str, Embedded]], run: Run, sites: Sequence[str]) -> _Pixels:
+    """The pixels of these sites, thinned evenly to what can be drawn."""
     names = run.about.task.classes
+    chosen = [(site, table) for site, table in tables if site in sites]
     values = np.concatenate([table.values for _, table in chosen])
     classes = [names[number] for _, table in chosen for number in table.classes]
     owners = [site for site, table in chosen for _ in table.classes]
-    kept = np.linspace(0, len(values) - 1, min(_MOST, len(values))).round().astype(int)
+    kept = _thinned(len(values))
     return _Pixels(values[kept], [classes[i] for i in kept], [owners[i] for i in kept])
+
+
+def _thinned(count: int) -> NDArray[np.int64]:
+    """The places of at most so many points as can be drawn."""
+    return np.linspace(0, count - 1, min(_MOST, count)).round().astype(np.int64)
 
 
 def separations(tables: Mapping[Moment, Tables]) -> dict[Moment, dict[str, float]]:
@@ -137,10 +153,11 @@ def _mean(apart: Mapping[str, float]) -> float:
     return float(np.mean(known)) if known else float("nan")
 
 
-def _picture(pixels: Mapping[Moment, _Pixels], run: Run) -> Drawing:
-    groups = {"class": run.about.task.classes, "site": [site.name for site in run.about.sites]}
-    height = 0.3 + 0.75 + 2.7 * len(pixels)
-    with canvas(len(pixels), 4, (WIDTH, height), _MARGINS) as (figure, axes):
+def _picture(pixels: Mapping[Moment, _Pixels], run: Run, sites: Sequence[str]) -> Drawing:
+    groups = {"class": run.about.task.classes, "site": sites}
+    margins = _margins(len(sites))
+    height = 0.3 + margins.bottom + 2.7 * len(pixels)
+    with canvas(len(pixels), 4, (WIDTH, height), margins) as (figure, axes):
         for row, (moment, those) in zip(axes, pixels.items(), strict=True):
             places = {way: project(those.values) for way, project in _WAYS.items()}
             panels = iter(row)
@@ -169,6 +186,7 @@ def _scatter(
             those[:, 0],
             those[:, 1],
             s=size,
+            marker=marker(index),
             linewidths=0,
             alpha=0.75,
             color=style(index).colour,

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _CELL, _EVOLUTION, _LABELS, _LEGEND = 0.52, 4.4, 1.5, 1.9  # inches
+_WIDEST = 9.0  # inches of a map; its cells shrink
+_MOST_NUMBERS = 16  # sites a side whose cells hold their numbers
 _MOST_PAIRS = 15  # with a line and a name each; beyond, every line is grey
 _LEAST_RANGE = 0.02  # of the colours, so that sites that hardly differ look alike
 _DARK = 0.6  # above this share of the scale numbers are white
@@ -50,7 +52,7 @@ def relations(comparison: Comparison) -> list[Relation]:
             method.runs[0].about.seed,
             tables[-1].round,
             len(tables) > 1,
-            _picture(name, tables),
+            _picture(name, [_shown(table, comparison.shown_sites) for table in tables]),
         )
         for method in comparison.methods
         for name, tables in _by_name(method.runs[0])
@@ -68,15 +70,26 @@ def _by_name(run: Run) -> Iterator[tuple[str, list[RoundTable]]]:
         )
 
 
+def _shown(table: RoundTable, sites: Sequence[str]) -> RoundTable:
+    """The table of the sites that the page shows one by one, where it is one between sites."""
+    if set(table.rows) <= set(sites) or table.rows != table.columns:
+        return table
+    kept = [place for place, name in enumerate(table.rows) if name in sites]
+    names = tuple(table.rows[place] for place in kept)
+    values = tuple(tuple(table.values[row][column] for column in kept) for row in kept)
+    return table.model_copy(update={"rows": names, "columns": names, "values": values})
+
+
 def _picture(name: str, tables: Sequence[RoundTable]) -> Drawing:
     last = tables[-1]
+    cell = min(_CELL, _WIDEST / len(last.columns))
     if len(tables) == 1:
-        size = (_LABELS + _CELL * len(last.columns) + 0.4, max(2.6, 1.3 + _CELL * len(last.rows)))
+        size = (_LABELS + cell * len(last.columns) + 0.4, max(2.6, 1.3 + cell * len(last.rows)))
         with canvas(1, 1, size, Margins(left=_LABELS, right=0.4, bottom=1.0)) as (figure, axes):
             _draw_map(axes[0][0], last, f"round {last.round}")
             return to_data_uri(figure)
-    map_width = _LABELS + _CELL * len(last.columns)
-    height = max(2.6, 1.3 + _CELL * len(last.rows))
+    map_width = _LABELS + cell * len(last.columns)
+    height = max(2.6, 1.3 + cell * len(last.rows))
     width = map_width + 0.9 + _EVOLUTION + _LEGEND
     margins = Margins(left=_LABELS, right=_LEGEND, bottom=1.0, across=0.9)
     with canvas(1, 2, (width, height), margins, width_ratios=[map_width - _LABELS, _EVOLUTION]) as (
@@ -103,7 +116,7 @@ def _draw_map(panel: "Axes", table: RoundTable, title: str) -> None:
         ha="right",
     )
     panel.set_yticks(range(len(table.rows)), [shortened(n, 14) for n in table.rows])
-    for (row, column), value in np.ndenumerate(values):
+    for (row, column), value in np.ndenumerate(values) if len(values) <= _MOST_NUMBERS else ():
         dark = (value - low) / (high - low) > _DARK
         colour = "white" if dark else "#1f2733"
         panel.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)

@@ -40,11 +40,12 @@ def same_cases(comparison: Comparison) -> list[SameCases]:
         pictures = {
             (site, method.title): picture
             for method in methods
-            for site in comparison.shown_sites
+            for site in comparison.pictured_sites
             for picture in method.finished[0].folder.pictures(site)
             if picture.rank == size
         }
-        sites = [site for site in comparison.shown_sites if any(key[0] == site for key in pictures)]
+        known = {site for site, _ in pictures}
+        sites = [site for site in comparison.pictured_sites if site in known]
         shown = [m for m in methods if any(key[1] == m.title for key in pictures)]
         if pictures:
             found.append(SameCases(size, _drawn(comparison, sites, shown, pictures)))

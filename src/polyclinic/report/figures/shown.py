@@ -192,15 +192,16 @@ def _costs(comparison: Comparison) -> Iterator[Shown | None]:
         "score-against-cost",
         "Score against traffic and against work, a point for each method",
         "Means over sites and seeds against the bytes of a whole run, and against the seconds of "
-        "a round; colours as everywhere on this page.",
+        "a round; colours as everywhere on this page, squares where lines are dashed.",
         cost_figure(comparison),
     )
     yield _one(
         "costs",
         "score-against-effort",
         "Score of each site by what its labels cost an annotator",
-        "A point for each method and site, mean over seeds; kinds of labels stand in the order of "
-        "`polyclinic list kinds`, with the work for one object below.",
+        "A point for each method and site, mean over seeds; colours as everywhere on this page, "
+        "squares where lines are dashed. Kinds of labels stand in the order of polyclinic list "
+        "kinds, with the work for one object below.",
         effort_figure(comparison),
     )
 

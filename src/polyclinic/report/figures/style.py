@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 12.0  # inches of a figure as wide as the page
+_PAGE_FINE = 120  # pixels an inch of what is a picture inside a drawing of the page
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, without black and yellow.
 _COLOURS = (
@@ -44,6 +45,11 @@ class Style:
         """Arguments for a line of this method."""
         pattern = tuple(float(length) for length in self.dashes.split())
         return {"color": self.colour, "linestyle": (0, pattern) if pattern else "-"}
+
+
+def marker(index: int) -> str:
+    """The shape of a method's points, which tells apart those of the same colour."""
+    return "osD^v<>P"[index // len(_COLOURS) % 8]
 
 
 def style(index: int) -> Style:
@@ -142,8 +148,8 @@ class Drawing(str):
             bbox_to_anchor=(0.5, 0.0),
         )
 
-    def file(self, form: Form | Literal["jpg"]) -> bytes:
-        """The figure as a file; pictures are on white, with 200 pixels an inch (JPEG 120)."""
+    def file(self, form: Form | Literal["jpg"], fine: int = 200) -> bytes:
+        """The figure as a file; pictures are on white, with so many pixels an inch."""
         import matplotlib as mpl
 
         target = io.BytesIO()
@@ -152,7 +158,6 @@ class Drawing(str):
             # The reader's browser has the glyphs that the font used for measuring may lack.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
             paper = "white" if form in ("png", "jpg") else "none"
-            fine = 120 if form == "jpg" else 200
             edge = "tight" if self.figure.legends else None
             self.figure.savefig(
                 target,
@@ -176,7 +181,7 @@ def to_data_uri(figure: "Figure", *, photographs: bool = False) -> Drawing:
     """
     drawing = Drawing()
     drawing.figure = figure
-    content = drawing.file("jpg" if photographs else "svg")
+    content = drawing.file("jpg" if photographs else "svg", fine=_PAGE_FINE)
     address = Drawing(data_uri("image/jpeg" if photographs else "image/svg+xml", content))
     address.figure = figure
     return address
@@ -192,7 +197,11 @@ def count_rounds(panel: "Axes") -> None:
     from matplotlib.ticker import MaxNLocator
 
     panel.set_xlabel("round")
-    panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
+    low, high = panel.get_xlim()
+    if high - low < 1:  # a single round
+        panel.set_xlim(low - 0.5, high + 0.5)
+    ticks = MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1)
+    panel.xaxis.set_major_locator(ticks)
 
 
 def shortened(text: str, most: int = 26) -> str:

@@ -13,6 +13,7 @@ from polyclinic.report.figures.style import (
     Drawing,
     Margins,
     canvas,
+    marker,
     quiet_title,
     shortened,
     style,
@@ -96,7 +97,8 @@ def _drawn(comparison: Comparison, key: str, lines: Sequence[tuple[str, Any]]) -
                 panel.plot(
                     places, how.factor * np.array(each), ".", color=style(index).colour, alpha=0.4
                 )
-            panel.set_xticks(range(len(values)), [shortened(str(value), 14) for value in values])
+            labels = [shortened(str(value) or "none", 14) for value in values]
+            panel.set_xticks(range(len(values)), labels)
             panel.margins(x=0.12)
             panel.set_xlabel(short(key))
             quiet_title(panel, f"{how.title_with_unit}, mean over sites")
@@ -130,7 +132,7 @@ def cost_figure(comparison: Comparison) -> Drawing | None:
             value = how.factor * _mean(method, metric)[0]
             look: dict[str, Any] = {
                 "color": style(index).colour,
-                "marker": "osD^v<>P"[index // 8 % 8],
+                "marker": marker(index),
                 "ms": 7,
             }
             if method.title in costs:
@@ -169,7 +171,8 @@ def effort_figure(comparison: Comparison) -> Drawing | None:
             ]
             places = [place + 0.5 * (index / len(comparison.methods) - 0.5) for place, _ in points]
             values = [value for _, value in points]
-            panel.plot(places, values, "o", ms=6, color=style(index).colour, alpha=0.85)
+            shape, colour = marker(index), style(index).colour
+            panel.plot(places, values, shape, ms=6, color=colour, alpha=0.85)
         labels = [f"{kind}\n{efforts[kind]}" for kind in dict.fromkeys(order)]
         panel.set_xticks(range(len(labels)), labels)
         quiet_title(panel, f"{how.title_with_unit} of each site, by the kind of its labels")
