@@ -17,7 +17,7 @@ from polyclinic.engine.process import prepare_process
 from polyclinic.engine.run import runs_of
 from polyclinic.federation.weights import Weights
 from polyclinic.runs import RunFolder
-from tests.engine.flower.hospitals import SIDE, Hospitals, greeting, run_of
+from tests.engine.flower.hospitals import SIDE, Hospitals, greeting, run_of, score_more
 from tests.engine.flower.hostile import Coordinator
 
 
@@ -204,8 +204,7 @@ def read_areas(hospitals, policy):
 
 
 def test_what_an_attack_reads_of_each_mask_does_not_leave_with_the_defaults(hospitals):
-    table = hospitals.folder / "data" / hospitals.names[0] / "cases.csv"
-    table.write_text(table.read_text().replace(",train", ",val", 3))
+    score_more(hospitals.folder / "data" / hospitals.names[0], 1, "val")
     read, answered = read_areas(hospitals, 'scores = "cases"\nrepeats = 100\n')
     (data,) = load_federation(
         hospitals.study().task.built, hospitals.study().data, hospitals.study().site
@@ -290,6 +289,7 @@ def test_a_network_larger_than_allowed_is_refused_at_the_greeting(hospitals):
 
 def test_only_means_and_spreads_leave_unless_the_hospital_says_otherwise(tmp_path):
     hospitals = Hospitals(tmp_path, sites=1, task="fundus")  # two regions
+    score_more(tmp_path / "data" / hospitals.names[0], 1)
     (service,) = hospitals.services('scores = "mean"\n')
     attacker = Coordinator(service, hospitals.study())
     attacker.stage()
