@@ -74,7 +74,8 @@ def in_words(ledger: Ledger) -> Iterator[str]:
     yield ""
     noisy, bare = _noisy(lines)
     yield (
-        "No image, mask or file was sent; weights and scores can show something of them. "
+        "No image, mask or file was sent. Weights are the numbers of a model, learned from images; "
+        "they and scores can show something of images and masks. "
         f"{noisy} messages with weights had noise, {bare} had none."
     )
     yield f"The ledger has {len(lines)} lines; the hash of the last is {ledger.head()}."
