@@ -39,8 +39,8 @@ def leaving_scores(
     pairs = dict.fromkeys((row.region, row.metric) for row in rows)
     values = {pair: [r.value for r in rows if (r.region, r.metric) == pair] for pair in pairs}
     means = [(f"{split} mean", *pair, _rounded(np.mean(each)), 0) for pair, each in values.items()]
-    told = {pair: each for pair, each in values.items() if len(each) >= SEVERAL}
-    spreads = [(*pair, _rounded(np.std(each))) for pair, each in told.items()]
+    many = {pair: each for pair, each in values.items() if len(each) >= SEVERAL}
+    spreads = [(*pair, _rounded(np.std(each))) for pair, each in many.items()]
     return LeavingScores(tuple(means), tuple(spreads), {})
 
 
