@@ -27,6 +27,9 @@ def study(hospitals):
 
 
 def test_a_hospital_finds_its_own_model_cases_and_scores(hospitals, study):
+    """Also while another study is in progress, of which there are states alone."""
+    begun = hospitals.folder / "state" / "fjord" / "runs" / "a-begun-one" / "fedbn" / "seed-0"
+    (begun / "states").mkdir(parents=True)
     (origin,) = origins([hospitals.folder / "fjord.toml"], TABLES)
     assert origin.owner == "fjord"
     (data,) = cases_of(origin)

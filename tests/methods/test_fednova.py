@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from polyclinic.methods.fednova import WORK, FedNova, normalized, work_of
+from polyclinic.config import TrainingSettings
+from polyclinic.methods.fednova import FedNova, normalized, work_of
 from tests.federations import equal
 from tests.methods.toy import STATISTIC, stacked, toy_replies, toy_server
 
@@ -30,10 +31,10 @@ def test_different_steps_are_not(federation):
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 def test_the_server_follows_the_published_formula(weighting):
-    works = (3.0, 7.0, 20.0)
+    works = (3.0, 7.0, 20.0)  # without momentum, steps
     server = toy_server(weighting=weighting)
     before = server.weights["conv.weight"].double()
-    replies = toy_replies(1, work=works)
+    replies = toy_replies(1, steps=works)
     shares = torch.tensor(server.row(replies), dtype=torch.float64)
     tau = torch.tensor(works, dtype=torch.float64)
     changes = (stacked(replies) - before) / tau[:, None]
@@ -60,12 +61,20 @@ def test_work_is_the_way_along_a_constant_gradient(momentum):
     assert work_of(6, momentum) == pytest.approx(float(point.detach()), rel=1e-5)
 
 
-def test_momentum_counts_where_the_optimizer_has_it(federation):
-    small = federation(rounds=1)
-    sgd = small.run("fednova", "training.optimizer=sgd", "training.momentum=0.5", LAST)
-    adam = small.run("fednova", LAST)
-    works = [
-        {line.numbers[WORK] for line in done.folder.rounds() if line.stage == "fit"}
-        for done in (sgd, adam)
-    ]
-    assert works == [{2.5}, {2.0}]
+SGD = {"optimizer": "sgd", "momentum": 0.5}
+
+
+@pytest.mark.parametrize(("settings", "works"), [(SGD, (1.0, 2.5, 4.25)), ({}, (1.0, 2.0, 3.0))])
+def test_momentum_counts_where_the_optimizer_has_it(settings, works):
+    server, replies = toy_server(), toy_replies(1, steps=(1.0, 2.0, 3.0))
+    server.training = TrainingSettings(**settings)
+    before = server.weights["conv.weight"].double()
+    row, rest = normalized([1 / 3] * 3, list(works))
+    expected = rest * before + (torch.tensor(row)[:, None] * stacked(replies)).sum(0)
+    FedNova().combine(server, replies)
+    torch.testing.assert_close(server.weights["conv.weight"].double(), expected)
+
+
+def test_a_site_that_did_nothing_counts_for_nothing():
+    assert normalized([0.5, 0.5], [0.0, 4.0]) == ([0.0, 0.25], 0.75)
+    assert normalized([0.5, 0.5], [0.0, 0.0]) == ([0.0, 0.0], 1.0)

@@ -94,7 +94,7 @@ class Permissions(Section):
     batch: AtLeastOne = 4
     """The smallest `training.batch`: the statistics of a batch of one image show that image."""
     learning_rate: Positive = 0.1
-    """The largest `training.learning_rate`."""
+    """The largest learning rate, that of `training` or of a method's own."""
     resolution: AtLeastOne = 1024
     """The largest side, in pixels, to which images may be brought."""
     augmentation: bool = True
@@ -102,23 +102,27 @@ class Permissions(Section):
     network_millions: Positive = 50.0
     """The most weights of the network, in millions."""
     validations: AtLeastOne = 20
-    """How often a run may validate, and with it ask how well a model fits the masks."""
+    """How often a run may validate, and how many other sites' models it may have scored here."""
     scores: Literal["cases", "mean"] = "mean"
     """`mean`: of scores only means and spreads leave; `cases`: those of each case; all rounded."""
     cases: AtLeastOne = 5
     """The fewest training cases with which the site takes part."""
     repeats: AtLeastOne = 10
-    """How often in a run a stage or scores may be asked for again with another message."""
+    """How often in a run a stage or scores may be asked for again with another message or noise."""
     message_megabytes: Positive = 500.0
     """The largest message that may come or go, in megabytes of 10⁶ bytes."""
 
 
 class PrivacySettings(Section):
-    """How an update is clipped (L2 norm) and blurred (noise multiplier) before it leaves."""
+    """How an update is clipped (L2 norm) and blurred (noise multiplier) before it leaves.
 
-    clip: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    The defaults give ten updates an ε of 7.5, and were seen to leave a model where only the last
+    layer is shared. Where all weights are, no noise with a small ε does.
+    """
+
+    clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.02
     """Bound on the L2 norm of an update."""
-    noise: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    noise: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2.0
     """Standard deviation of the noise, as a multiple of `clip`."""
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     """The δ for which the ledger states ε."""

@@ -234,4 +234,5 @@ def first_server(federation: FederationSettings, sites: Sites) -> Server:
     stage, *_ = runner.assignment.stages_in(1)
     buffers = runner.shared_in(stage) - parameters(runner.net)
     first = runner.first_weights(stage)
-    return Server(sites.trained, first, federation, runner.assignment.seed, buffers=buffers)
+    seed, training = runner.assignment.seed, runner.assignment.training
+    return Server(sites.trained, first, federation, seed, buffers=buffers, training=training)

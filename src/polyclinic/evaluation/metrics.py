@@ -53,6 +53,10 @@ class Metric:
     empty: Empty
     of_what: Literal["region", "classes", "patient"] = "region"
 
+    def possible(self, value: float) -> bool:
+        """Whether a score can be this: what has no unit is a share."""
+        return bool(self.unit) or 0 <= value <= 1
+
     def unit_at(self, measured: Iterable[bool]) -> str:
         """The unit of scores at sites (or of cases) whose pixels have a size, or have none."""
         known = {*measured}

@@ -52,10 +52,11 @@ def origins(
 def _runs_at(path: Path, node: NodeFile | None) -> list[Path]:
     if node is None or not (path.suffix == ".toml" or (path / NODE).exists()):
         return find_runs([path])
-    studies = sorted((node.state / "runs").glob("*"))
-    if not studies:
-        raise RunError(f"site {node.name} has no models yet: {node.state / 'runs'} is empty")
-    return find_runs(studies)
+    # Runs in progress have states here, and no models yet.
+    finished = [file.parent for file in (node.state / "runs").glob("*/*/*/finished.json")]
+    if not finished:
+        raise RunError(f"site {node.name} has no models yet in {node.state / 'runs'}")
+    return find_runs(sorted(finished))
 
 
 def _node_of(path: Path) -> NodeFile | None:

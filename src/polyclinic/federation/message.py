@@ -10,6 +10,8 @@ from torch import Tensor
 
 from polyclinic.federation.weights import Layout, Weights
 
+COUNTS = ("images", "steps")  # the numbers that the engine adds to every reply
+
 
 def no_weights() -> Weights:
     """Weights without a single name, for messages that carry none."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from polyclinic.config import FederationSettings
+from polyclinic.config import FederationSettings, TrainingSettings
 from polyclinic.federation.combining import combined
 from polyclinic.federation.message import Message
 from polyclinic.federation.mixing import mix
@@ -26,6 +26,7 @@ class Server:
     memory: dict[str, Tensor] = field(default_factory=dict)
     tables: list[RoundTable] = field(default_factory=list)  # for the record, emptied each round
     buffers: Names = frozenset()  # shared weights that no gradient moves, such as statistics
+    training: TrainingSettings = field(default_factory=TrainingSettings)  # of the sites
 
     def note(self, name: str, table: Tensor) -> None:
         """Put a table, with a row and a column for each site, into the record of this round."""
@@ -60,6 +61,7 @@ class Server:
         else:
             number = {"samples": "images", "steps": "steps"}[self.settings.weighting]
             counts = [reply.numbers[number] for reply in replies.values()]
+            counts = counts if any(counts) else [1.0] * len(replies)
         total = sum(counts)
         return [count / total for count in counts]
 

@@ -10,12 +10,14 @@ import torch
 from polyclinic.data.batches import normalised
 from polyclinic.data.load import load_federation
 from polyclinic.engine.flower.ledger import summary
+from polyclinic.engine.flower.privacy import epsilon_of
 from polyclinic.engine.flower.scrubbing import refusal
 from polyclinic.engine.flower.wire import header_of
 from polyclinic.engine.process import prepare_process
+from polyclinic.engine.run import runs_of
 from polyclinic.federation.weights import Weights
 from polyclinic.runs import RunFolder
-from tests.engine.flower.hospitals import SIDE, Hospitals, greeting, run_of
+from tests.engine.flower.hospitals import SIDE, Hospitals, greeting, run_of, score_more
 from tests.engine.flower.hostile import Coordinator
 
 
@@ -202,8 +204,7 @@ def read_areas(hospitals, policy):
 
 
 def test_what_an_attack_reads_of_each_mask_does_not_leave_with_the_defaults(hospitals):
-    table = hospitals.folder / "data" / hospitals.names[0] / "cases.csv"
-    table.write_text(table.read_text().replace(",train", ",val", 3))
+    score_more(hospitals.folder / "data" / hospitals.names[0], 1, "val")
     read, answered = read_areas(hospitals, 'scores = "cases"\nrepeats = 100\n')
     (data,) = load_federation(
         hospitals.study().task.built, hospitals.study().data, hospitals.study().site
@@ -217,9 +218,47 @@ def test_what_an_attack_reads_of_each_mask_does_not_leave_with_the_defaults(hosp
     assert answered == 11  # one that the study has, and allow.repeats
 
 
+def test_noise_is_not_averaged_away_by_the_same_message_again_and_again(hospitals):
+    """Each answer has noise of its own, so the same message counts as another one."""
+    (service,) = hospitals.services("[privacy]\nclip = 1.0\nnoise = 1.0\nstatistics = true\n")
+    attacker = Coordinator(service, hospitals.study("fedavg", "training.iterations=1"))
+    answers = [attacker.stage(run=str(number)) for number in range(12)]
+    assert ["refused" in each.header for each in answers] == [False] * 11 + [True]
+    assert service.ledger.epsilon(1e-5) == pytest.approx(epsilon_of([1.0] * 11, 1e-5))
+    # The very same request, whose answer got lost, gets the very same answer.
+    assert "refused" not in attacker.stage(run="10").header
+
+
+@pytest.mark.parametrize("method", ["pflfe", "virtual-classes"])
+def test_with_noise_no_number_of_a_method_s_own_leaves(hospitals, method):
+    """Spreads of embeddings are made from images, and nothing bounds or blurs them."""
+    (service,) = hospitals.services("[privacy]\nclip = 1.0\nnoise = 1.0\nstatistics = true\n")
+    study = hospitals.study(method)
+    stage = next(iter(runs_of(study, hospitals.folder)[0].choice.built.each_round())).name
+    answer = Coordinator(service, study).stage(stage)
+    assert set(answer.header["message"]["numbers"]) == {"images", "steps", "epsilon"}
+
+
+def test_models_of_others_are_not_scored_without_end(hospitals):
+    """A coordinator can craft weights for a site's key, and make up whose they are."""
+    (service,) = hospitals.services("validations = 3\n")
+    once = ("federation.rounds=1", "evaluation.cross_site=true")
+    attacker = Coordinator(service, hospitals.study("fedavg", *once))
+    (own,) = attacker.run["sites"]
+    attacker.run["sites"] = (own, *(f"site-{number:03d}" for number in range(2, 8)))
+    attacker.stage()
+    assert "refused" not in attacker.stage("finalize", 2, reads=1, writes=3).header
+    answers = [attacker.guest(owner).header for owner in attacker.run["sites"][1:]]
+    assert ["refused" in each for each in answers] == [False] * 3 + [True] * 3
+    assert "allow.validations = 3" in answers[-1]["refused"]
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
+        (("method.name=scaffold", "method.learning_rate=5"), "scaffold.learning_rate makes a"),
+        (("method.name=per-fedavg", "method.inner_rate=5"), "per-fedavg.inner_rate makes a"),
+        ("method.then=[{name='finetune', rate=1e30}]", "finetune.rate makes a learning rate of"),
         ("training.batch=1", "training.batch = 1 is fewer than the 4 images needed"),
         ("training.learning_rate=1e-30", "learning_rate = 1e-30 is not between 1e-06 and the 0.1"),
         ("training.learning_rate=5", "learning_rate = 5 is not between 1e-06 and the 0.1"),
@@ -250,6 +289,7 @@ def test_a_network_larger_than_allowed_is_refused_at_the_greeting(hospitals):
 
 def test_only_means_and_spreads_leave_unless_the_hospital_says_otherwise(tmp_path):
     hospitals = Hospitals(tmp_path, sites=1, task="fundus")  # two regions
+    score_more(tmp_path / "data" / hospitals.names[0], 1)
     (service,) = hospitals.services('scores = "mean"\n')
     attacker = Coordinator(service, hospitals.study())
     attacker.stage()

@@ -204,7 +204,15 @@ def test_a_site_that_cannot_be_scored_is_told_apart(hospitals, link):
 
 @pytest.mark.parametrize(
     ("place", "value"),
-    [(0, "test 1\r\n"), (0, "\x00"), (0, "patient"), (1, "[red]"), (2, "\x1b"), (3, math.inf)],
+    [
+        (0, "test 1\r\n"),
+        (0, "\x00"),
+        (0, "patient"),
+        (1, "[red]"),
+        (2, "\x1b"),
+        (3, math.inf),
+        (3, 1.5),
+    ],
 )
 def test_scores_that_cannot_be_are_left_out(hospitals, link, place, value):
     def spoil(payload):

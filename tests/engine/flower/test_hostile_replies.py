@@ -24,10 +24,10 @@ def hospitals(tmp_path_factory):
     return Hospitals(tmp_path_factory.mktemp("hospitals"), sites=3)
 
 
-def counting(images):
+def counting(**counts):
     def spoil(payload):
         numbers = payload.header["message"]["numbers"]
-        return listing(payload, numbers={**numbers, "images": images})
+        return listing(payload, numbers={**numbers, **counts})
 
     return spoil
 
@@ -72,8 +72,15 @@ def left_out(hospitals, spoil, *overrides, method="fedavg"):
 
 @pytest.mark.parametrize("images", [1e30, -5.0, 10**9, 0.5, 7.0])
 def test_a_site_cannot_count_its_images_anew(hospitals, images):
-    said = left_out(hospitals, counting(images))
+    said = left_out(hospitals, counting(images=images))
     assert "images" in said
+
+
+@pytest.mark.parametrize("steps", [1e9, 30.0, 1.0])
+def test_a_site_cannot_count_more_or_fewer_steps_than_the_others(hospitals, steps):
+    """FedNova goes further for a site that says it took fewer."""
+    said = left_out(hospitals, counting(steps=steps), "training.iterations=8", method="fednova")
+    assert f"{steps:.0f} steps behind it" in said
 
 
 def test_weights_that_are_finite_but_absurd_are_left_out(hospitals):

@@ -1,14 +1,20 @@
 """What leaves beside weights: scores as means, and what a report makes of them."""
 
+import pytest
+
+from polyclinic.engine.flower.leaving import leaving_scores
 from polyclinic.engine.process import prepare_process
+from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.report import write_report
 from polyclinic.runs import DIAGNOSED, RunFolder
-from tests.engine.flower.hospitals import Hospitals
+from tests.engine.flower.hospitals import Hospitals, score_more
 from tests.engine.flower.in_process import InProcessLink
 
 
 def test_a_report_works_from_means_and_says_so(tmp_path):
     hospitals = Hospitals(tmp_path, sites=2)
+    for name in hospitals.names:
+        score_more(tmp_path / "data" / name, 1)
     services = hospitals.services('scores = "mean"\n')
     prepare_process(1)
     study = hospitals.study("fedavg", "federation.rounds=1", "evaluation.every=1")
@@ -25,3 +31,11 @@ def test_a_report_works_from_means_and_says_so(tmp_path):
     assert table.columns == ("spread of dice, faz",)
     page = write_report([folder.path], tmp_path / "report").read_text()
     assert f"{' and '.join(sorted(hospitals.names))} gave only means over test cases" in page
+
+
+@pytest.mark.parametrize(("cases", "spreads"), [(1, 0), (2, 0), (3, 1)])
+def test_a_spread_leaves_only_where_mean_and_spread_do_not_tell_each_case(cases, spreads):
+    rows = [ScoreRow(f"case {n}", "faz", "dice", 0.1 * n, n) for n in range(cases)]
+    left = leaving_scores("mean", "val", rows, None, {})
+    assert len(left.rows) == 1
+    assert len(left.spreads) == spreads

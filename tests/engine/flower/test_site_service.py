@@ -257,6 +257,8 @@ def test_refusals_name_no_path_and_no_case(service, hospitals):
 def test_scrubbing_takes_out_paths_cases_and_patients(hospitals):
     site = hospitals.site_file(hospitals.names[0])
     case = next((site.data / "images").iterdir()).stem
+    (site.data / "images" / "4711" / "IM0001").mkdir(parents=True)  # as DICOM comes
+    assert scrubbed("IM0001 of 4711 is no block", site) == "<case> of <case> is no block"
     text = (
         f"cannot read {site.data}/images/{case}.png: {case} of /elsewhere/x/y or C:\\x; round 1/2"
     )

@@ -100,7 +100,7 @@ def _leaving(study: Study, site: NodeFile, runners: Mapping[str, SiteRunner]) ->
         f"- scores {form}, rounded: of validation cases {_times(validations(study) * runs)}, of "
         f"test cases {_times(runs)}"
     )
-    loss = "" if site.privacy else ", the mean loss"
+    loss = "" if site.privacy else ", the mean loss and what a method counts of its own"
     yield f"- with every message of a stage: the numbers of images and steps{loss}, the seconds"
 
 
@@ -126,7 +126,8 @@ def _meaning(study: Study, site: NodeFile, runners: Mapping[str, SiteRunner]) ->
         told = f"{epsilon:.1f}" if isfinite(epsilon) else "infinite"
         yield (
             f"- noise of {noise:g} × {site.privacy.clip:g}: ε {told} at δ = {site.privacy.delta:g} "
-            "for all updates of the study; scores have no noise and are not in it"
+            "for all updates of the study; each that is asked for again (allow.repeats = "
+            f"{site.allow.repeats} in a run) adds to it; scores have no noise and are not in it"
         )
         # The expected length of the noise in a message, in multiples of the clip.
         louder = max(noise * r.first_weights().flat.numel() ** 0.5 for r in runners.values())

@@ -10,6 +10,7 @@ from polyclinic.engine.sites import Row
 from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.runs import Split
 
+SEVERAL = 3  # scores: of two, the mean and the deviation tell both
 DIGITS = 3  # of a score after the point: too few to see a single pixel in it
 
 
@@ -38,7 +39,8 @@ def leaving_scores(
     pairs = dict.fromkeys((row.region, row.metric) for row in rows)
     values = {pair: [r.value for r in rows if (r.region, r.metric) == pair] for pair in pairs}
     means = [(f"{split} mean", *pair, _rounded(np.mean(each)), 0) for pair, each in values.items()]
-    spreads = [(*pair, _rounded(np.std(each))) for pair, each in values.items()]
+    many = {pair: each for pair, each in values.items() if len(each) >= SEVERAL}
+    spreads = [(*pair, _rounded(np.std(each))) for pair, each in many.items()]
     return LeavingScores(tuple(means), tuple(spreads), {})
 
 

@@ -72,7 +72,8 @@ def in_words(ledger: Ledger) -> Iterator[str]:
     yield ""
     noisy = Counter(bool(line.get("noise")) for line in lines if line["bytes"])
     yield (
-        "No image, mask or file was sent; weights and scores can show something of them. "
+        "No image, mask or file was sent. Weights are the numbers of a model, learned from images; "
+        "they and scores can show something of images and masks. "
         f"{noisy[True]} messages with weights had noise, {noisy[False]} had none."
     )
     yield f"The ledger has {len(lines)} lines; the hash of the last is {ledger.head()}."

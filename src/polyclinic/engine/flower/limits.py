@@ -12,6 +12,7 @@ from polyclinic.config.node_file import Permissions
 LEAST_SIDE = 32  # pixels: means over fewer show them
 LEAST_TURN = 5.0  # degrees of rotation that count as varying images
 LEAST_LOOK = 0.1  # of gamma, contrast or noise
+ABSOLUTE = ("learning_rate", "inner_rate", "selector_rate")
 LEAST_RATE = 1e-6  # below it nothing is learned, and an image's statistics leave all the same
 
 
@@ -49,6 +50,12 @@ def refused_training(allow: Permissions, study: Study) -> list[str]:
             f"training.learning_rate = {training.learning_rate:g} is not between {LEAST_RATE:g} "
             f"and the {allow.learning_rate:g} allowed"
         )
+    for name, rate in rates_of(study).items():
+        if rate > allow.learning_rate:
+            refused.append(
+                f"{name} makes a learning rate of {rate:g}, more than the "
+                f"{allow.learning_rate:g} allowed"
+            )
     augmentation = training.augmentation
     looks = (augmentation.gamma, augmentation.contrast, augmentation.noise)
     varied = augmentation.flips or augmentation.quarter_turns
@@ -88,6 +95,28 @@ def budgets_of(study: Study) -> dict[str, int]:
     for name, settings in (("training", dict(study.training)), *pieces):
         largest |= Counter(dict(_budgets({name: settings})))
     return dict(largest)
+
+
+def rates_of(study: Study) -> dict[str, float]:
+    """The learning rates that methods make for their sites, by the settings that they come from.
+
+    A setting called `rate` is over that of `training`, and so are others but those of ABSOLUTE.
+    """
+    pieces = [(piece.name, piece.built) for each in study.method for piece in (each, *each.then)]
+    return {
+        name: value if name.endswith(ABSOLUTE) else value * study.training.learning_rate
+        for piece, settings in pieces
+        for name, value in _rates({piece: settings})
+    }
+
+
+def _rates(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in settings.items():
+        inner = vars(value) if is_dataclass(value) else value
+        if isinstance(inner, Mapping):
+            yield from _rates(inner, f"{prefix}{key}.")
+        elif key.endswith("rate") and isinstance(value, int | float):
+            yield f"{prefix}{key}", value
 
 
 def _budgets(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:

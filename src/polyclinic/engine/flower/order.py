@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 from polyclinic.config import EvaluationSettings
+from polyclinic.config.node_file import Permissions
 from polyclinic.engine.flower.protocol import (
     GuestRequest,
     ModelRequest,
@@ -20,6 +21,8 @@ from polyclinic.engine.flower.protocol import (
 )
 from polyclinic.engine.flower.wire import Payload
 from polyclinic.engine.run import Assignment
+
+OF_OTHERS = "score the model of"
 
 
 class OutOfOrder(ValueError):
@@ -44,7 +47,7 @@ def stage_of(request: VisitRequest) -> str:
         case ModelRequest():
             return "disclose the model"
         case GuestRequest():
-            return f"score the model of {request.owner}"
+            return f"{OF_OTHERS} {request.owner}"
 
 
 def asked_for(request: VisitRequest, payload: Payload) -> str:
@@ -115,18 +118,31 @@ def check_final(
         raise OutOfOrder(f"the study has no site {request.owner!r} whose model could be scored")
 
 
-def check_repeats(lines: Iterable[Mapping[str, Any]], facts: Mapping[str, Any], most: int) -> None:
-    """Refuse what goes beyond each stage and score of a run once, and `most` other messages."""
+def check_repeats(
+    lines: Iterable[Mapping[str, Any]], facts: Mapping[str, Any], allow: Permissions, *, noise: bool
+) -> None:
+    """Refuse what goes beyond each stage and score of a run once, and some other messages.
+
+    The same message once more tells nothing new, but with `noise`, whose mean over answers is none.
+    """
     same = ("study", "run")
-    asked = {(facts["round"], facts["stage"], facts["asked"])} | {
-        (line["round"], line["stage"], line["asked"])
+    asked = {(facts["round"], facts["stage"], facts["asked"], "now" if noise else "")} | {
+        (line["round"], line["stage"], line["asked"], line["hash"] if line.get("noise") else "")
         for line in lines
-        if "asked" in line and all(line.get(key) == facts[key] for key in same)
+        if "asked" in line
+        and not line.get("again")
+        and all(line.get(key) == facts[key] for key in same)
     }
-    if len(asked) - len({(number, stage) for number, stage, _ in asked}) > most:
+    places = {(number, stage) for number, stage, *_ in asked}
+    if len(asked) - len(places) > allow.repeats:
         raise OutOfOrder(
-            f"{facts['stage']!r} of round {facts['round']} is asked for with yet another message, "
-            f"and in a whole run only allow.repeats = {most} may be asked for again"
+            f"{facts['stage']!r} of round {facts['round']} is asked for once more, and in a whole "
+            f"run only allow.repeats = {allow.repeats} may be asked for again"
+        )
+    if sum(stage.startswith(OF_OTHERS) for _, stage in places) > allow.validations:
+        raise OutOfOrder(
+            f"more models of other sites are to be scored than allow.validations = "
+            f"{allow.validations}"
         )
 
 

@@ -11,15 +11,10 @@ from polyclinic.config import Study
 from polyclinic.config.node_file import Permissions, PrivacySettings
 from polyclinic.data.errors import listed
 from polyclinic.engine.flower.ledger import Ledger
-from polyclinic.engine.flower.limits import (
-    budgets_of,
-    fits,
-    refused_settings,
-    refused_training,
-)
+from polyclinic.engine.flower.limits import budgets_of, fits, refused_settings, refused_training
 from polyclinic.engine.flower.privacy import released
 from polyclinic.engine.site_runner import SiteRunner
-from polyclinic.federation.message import Message
+from polyclinic.federation.message import COUNTS, Message
 from polyclinic.federation.method import DISCLOSED, SPECTRUM
 from polyclinic.federation.weights import LARGEST, Weights
 from polyclinic.networks.parts import statistics
@@ -60,6 +55,11 @@ class Policy:
     def largest(self) -> int:
         """The most bytes of a message."""
         return int(self.allow.message_megabytes * 1e6)
+
+    @property
+    def noisy(self) -> bool:
+        """Whether updates get noise, drawn anew for each answer."""
+        return self.privacy is not None and self.privacy.noise > 0
 
     def weights(self, wanted: str) -> Path:
         """The file here with the fingerprint that a study starts from."""
@@ -184,7 +184,8 @@ class Policy:
         facts = {"clip": self.privacy.clip, "noise": self.privacy.noise}
         if self.privacy.noise:
             facts["epsilon"] = self.ledger.epsilon(self.privacy.delta, [self.privacy.noise])
-        numbers = dict(message.numbers)
+        # What a method counts of its own depends on the images, and has no noise.
+        numbers = {name: message.numbers[name] for name in COUNTS if name in message.numbers}
         if math.isfinite(facts.get("epsilon", math.inf)):
             numbers["epsilon"] = facts["epsilon"]
         weights = Weights(message.weights.layout, flat)

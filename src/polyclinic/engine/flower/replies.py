@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -10,13 +10,16 @@ import torch
 
 from polyclinic.data.errors import listed
 from polyclinic.engine.flower.carrier import PayloadError
-from polyclinic.engine.flower.protocol import MOST
+from polyclinic.engine.flower.protocol import MOST, ScoreResponse
 from polyclinic.engine.flower.sealing import KEYS, ROOM
+from polyclinic.evaluation import Metric
+from polyclinic.evaluation.scoring import ALL_CLASSES
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import DISCLOSED
 from polyclinic.federation.weights import LARGEST, Weights
 
 Shape = tuple[str, tuple[int, ...]]  # type and size
+UNLIKE = 2.0  # how many times as many steps as others, or as few, a site may have taken
 
 
 def check_message(message: Message, known: Weights, images: int) -> None:
@@ -64,6 +67,18 @@ def check_disclosure(message: Message, network: Weights) -> None:
         raise PayloadError(f"it discloses what the network does not have: {listed(other, most=3)}")
 
 
+def check_scores(
+    scores: ScoreResponse, regions: Iterable[str], metrics: Mapping[str, Metric]
+) -> None:
+    """Refuse scores that nobody asked for, and values that a metric cannot have."""
+    known = {*regions, ALL_CLASSES}
+    told = [*(row[1:3] for row in scores.rows), *(each[:2] for each in scores.spreads)]
+    if not all(region in known and name in metrics for region, name in told):
+        raise PayloadError("it has scores of regions or metrics that nobody asked for")
+    if not all(metrics[name].possible(value) for _, _, name, value, _ in scores.rows):
+        raise PayloadError("it has scores that the metric cannot have")
+
+
 @dataclass(frozen=True)
 class Signature:
     """What a message consists of, without its values."""
@@ -97,6 +112,27 @@ def conflicts(signatures: Mapping[str, Signature], shared: Weights) -> dict[str,
         elif extras:
             found[site] = f"extras that differ from the other sites': {listed(extras, most=3)}"
     return found
+
+
+def miscounted(steps: Mapping[str, float], images: Mapping[str, int]) -> dict[str, str]:
+    """The sites whose steps are neither, as steps nor for each image, like the others', of three.
+
+    All have the same budget, in steps or in passes over their images; no steps count for nothing.
+    """
+    steps = {site: count for site, count in steps.items() if count}
+    if len(steps) < 3:
+        return {}
+    rates = {site: count / max(1, images[site]) for site, count in steps.items()}
+    factors = {site: [_over_median(each, site) for each in (steps, rates)] for site in steps}
+    return {
+        site: f"{steps[site]:.0f} steps behind it, which the other sites' do not explain"
+        for site, each in factors.items()
+        if min(each) > UNLIKE or max(each) < 1 / UNLIKE
+    }
+
+
+def _over_median(values: Mapping[str, float], site: str) -> float:
+    return values[site] / median(values.values())
 
 
 def length_of_change(weights: Weights, sent: Weights) -> float:

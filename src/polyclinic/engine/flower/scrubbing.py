@@ -44,10 +44,10 @@ def scrubbed(text: str, site: NodeFile) -> str:
 
 
 def _case_names(folder: Path) -> set[str]:
-    """What files below a folder are called, and their patients where a table names them."""
+    """What cases and patients are called: files, folders of files, and what a table names."""
     names = set()
     for file in folder.rglob("*"):
-        if file.is_file() and "." in file.name and file.parent != folder:
+        if file.parent not in (folder, folder / "labels"):  # else a part's, or a kind's
             names |= {file.name, file.name.split(".")[0]}
         if file.name == "cases.csv":
             cells = re.split(r"[,\n\r]+", file.read_text("utf-8", errors="replace"))

@@ -111,7 +111,8 @@ class SiteService:
         if self._latest is not None and self._latest[0] == asked:
             # The response got lost on its way: the same leaves once more, with the same noise.
             return self._sent(self._latest[1], {**facts, "again": True})
-        check_repeats(self.ledger.lines(), facts, self.policy.allow.repeats)
+        noise = isinstance(request, StageRequest) and self.policy.noisy
+        check_repeats(self.ledger.lines(), facts, self.policy.allow, noise=noise)
         response, more = self._done(request, message)
         if isinstance(request, StageRequest):
             self._latest = asked, response

@@ -23,9 +23,11 @@ from polyclinic.engine.flower.replies import (
     Signature,
     check_disclosure,
     check_message,
+    check_scores,
     conflicts,
     length_of_change,
     length_of_extras,
+    miscounted,
     strays,
 )
 from polyclinic.engine.flower.transport import Failure, Transport
@@ -35,7 +37,7 @@ from polyclinic.engine.flower.witness import Witness
 from polyclinic.engine.reply_store import ReplyStore
 from polyclinic.engine.site_runner import Scoring, SiteRunner
 from polyclinic.engine.sites import Reply, Scored
-from polyclinic.evaluation.scoring import ALL_CLASSES
+from polyclinic.evaluation import METRICS
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.server import Server
@@ -97,18 +99,21 @@ class FlowerSites:
         signatures: dict[str, Signature] = {}
         changes: dict[str, float] = {}
         extras: dict[str, float] = {}
+        steps: dict[str, float] = {}
         for site, response in self.transport.exchange(payloads):
             reply = self._reply(site, response, messages[site], sizes[site], stage, number)
             if reply.message is not None and (reply.message.weights or messages[site].weights):
                 signatures[site] = Signature.of(reply.message)
                 changes[site] = length_of_change(reply.message.weights, messages[site].weights)
                 extras[site] = length_of_extras(reply.message)
+                if reply.message.weights:
+                    steps[site] = reply.message.numbers["steps"]
                 held[site] = replace(reply, message=self.held.store(site, reply.message))
                 continue
             if reply.message is not None:
                 self.versions.note(site, number, version)
             yield site, reply
-        left_out = conflicts(signatures, self.shared)
+        left_out = conflicts(signatures, self.shared) | miscounted(steps, self.images)
         most = self.transport.settings.stray
         for lengths, what in ((changes, "a change of the weights"), (extras, "a vector of extras")):
             usual = {site: length for site, length in lengths.items() if site not in left_out}
@@ -221,10 +226,9 @@ class FlowerSites:
             scores, _ = read_response(ScoreResponse, site, response, self.largest)
             if (scores.number, scores.split) != (scoring.round, scoring.split):
                 raise PayloadError(f"it answered for round {scores.number}, split {scores.split}")
-            regions = (*self.runner.assignment.task.regions, ALL_CLASSES)
-            told = [*(row[1:3] for row in scores.rows), *(each[:2] for each in scores.spreads)]
-            if not all(region in regions and name in scoring.metrics for region, name in told):
-                raise PayloadError("it has scores of regions or metrics that nobody asked for")
+            known = {**METRICS, **self.runner.assignment.metrics}
+            asked = {name: known[name] for name in scoring.metrics}
+            check_scores(scores, self.runner.assignment.task.regions, asked)
         except PayloadError as error:
             return replace(Scored.of(scoring, site, ()), missed=str(error))
         # Of a site that gives only means, these are all that tables can say of its cases.

@@ -9,7 +9,7 @@ import pytest
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
 from polyclinic.config.coordinator_file import load_coordinator_file
-from polyclinic.config.node_file import load_node_file
+from polyclinic.config.node_file import Permissions, PrivacySettings, load_node_file
 from polyclinic.engine.flower.deploy.certificates import names_of, read_certificate
 from polyclinic.engine.flower.deploy.folder import Deployment, write_deployment
 from polyclinic.engine.flower.deploy.keys import fingerprint, is_private, make_key
@@ -26,6 +26,12 @@ def deployment(tmp_path_factory) -> Deployment:
 def contents(folder: Path) -> dict[str, bytes]:
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_a_site_file_names_every_permission(deployment):
+    for name in ("north", "St. Mary"):
+        allow = tomllib.loads((deployment.site(name) / "node.toml").read_text())["allow"]
+        assert {*allow} == {*Permissions.model_fields}
 
 
 def test_every_site_file_is_valid_and_points_at_what_lies_beside_it(deployment):
@@ -54,9 +60,7 @@ def test_the_commented_settings_of_a_site_file_are_valid_too(deployment, tmp_pat
         for line in text.splitlines()
     ]
     (tmp_path / "node.toml").write_text("\n".join(lines))
-    privacy = load_node_file(tmp_path / "node.toml").privacy
-    assert privacy is not None
-    assert (privacy.clip, privacy.noise, privacy.delta) == (1.0, 0.5, 1e-5)
+    assert load_node_file(tmp_path / "node.toml").privacy == PrivacySettings()
 
 
 def test_the_coordinators_file_names_its_certificates_and_every_sites_key(deployment):

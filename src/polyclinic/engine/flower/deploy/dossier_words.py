@@ -93,7 +93,7 @@ def flows(node: NodeFile) -> Iterator[Flow]:
     yield Flow("numbers of cases, kind of labels, versions", "when a study begins", "always")
     yield Flow("numbers of images and steps, seconds", "with every stage", "always")
     if privacy is None:
-        yield Flow("the mean loss", "with every stage", "privacy")
+        yield Flow("the mean loss, what a method counts of its own", "with every stage", "privacy")
 
 
 def seen_by(node: NodeFile) -> Iterator[Seen]:
