@@ -1,14 +1,16 @@
 """Files that are damaged or lost: a run goes on to the very same weights, or says what is wrong."""
 
 import random
+import resource
 import shutil
 
 import pytest
+import torch
 
 from polyclinic.engine.loop import Notice, RoundDone
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.study import refuse_mistaken_runs
-from polyclinic.engine.tensors import DamagedFile, load_tensors
+from polyclinic.engine.tensors import DamagedFile, load_tensors, save_tensors
 from polyclinic.report.reading import read_runs
 from polyclinic.runs import RunError, RunFolder
 from tests.federations import Done, Federation, equal, perform
@@ -227,3 +229,16 @@ def test_what_is_known_of_a_run_is_written_again_where_it_is_broken(small, copie
     assert same(done, whole)
     assert "about.json is broken" in notices(done)
     assert copied.folder.about().sites == whole.folder.about().sites
+
+
+def test_tensors_that_find_no_room_say_why_and_leave_the_old_ones(tmp_path):
+    file, before = tmp_path / "a.safetensors", resource.getrlimit(resource.RLIMIT_FSIZE)
+    save_tensors(file, {"a": torch.zeros(1)}, {})
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        with pytest.raises(RunError, match=r"cannot write .*a\.safetensors: File too large"):
+            save_tensors(file, {"a": torch.zeros(100_000)}, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [each.name for each in tmp_path.iterdir()] == ["a.safetensors"]
+    assert load_tensors(file)[0]["a"].numel() == 1

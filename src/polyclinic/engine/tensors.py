@@ -1,7 +1,10 @@
 """Named tensors on disk: safetensors files, written whole or not at all, with a checksum inside."""
 
+import errno
 import hashlib
 import json
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,7 +27,12 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     texts = {**about, CHECKSUM: _checksum(plain, about)}
     with replacing(path) as unfinished:
-        save_file(plain, unfinished, metadata=texts)
+        try:
+            save_file(plain, unfinished, metadata=texts)
+        except SafetensorError as error:  # its own word for an error of the system's
+            found = re.search(r"os error (\d+)", str(error))
+            number = int(found[1]) if found else errno.EIO
+            raise OSError(number, os.strerror(number)) from error
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

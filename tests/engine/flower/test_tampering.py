@@ -27,7 +27,7 @@ pytestmark = pytest.mark.federation
 
 SETTINGS = (
     "engine.name=flower",
-    "engine.deadline=240",
+    "engine.deadline=1800",
     "engine.patience=5",
     "evaluation.every=0",
     "evaluation.choose=last",
