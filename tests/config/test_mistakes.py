@@ -38,7 +38,7 @@ def test_every_mistake_of_a_file_is_told_at_once(tmp_path):
         then = ["fintune"]
         """
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path, text, "engine.workers=0", "nonsense")
+        load(tmp_path, text, "engine.workers=-1", "nonsense")
     assert {mistake.key for mistake in caught.value.mistakes} == {
         "tsk",
         "task",
