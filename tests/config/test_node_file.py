@@ -98,7 +98,8 @@ def test_all_mistakes_are_told_at_once(write):
     found = mistakes_of(
         write(
             'nmae = "north"\ndata = ""\nlabels = "blok"\ndevice = "gpu"\n[server]\n'
-            'address = "fl.example.org"\n[allow]\nepochs = 0\nparts = []\n[privacy]\nclip = -1\nnoise = -2'
+            'address = "fl.example.org"\n[allow]\nepochs = 0\nparts = []\n'
+            "[privacy]\nclip = -1\nnoise = -2"
         ),
         kinds=["block", "point"],
     )
