@@ -1,7 +1,5 @@
 """The work at sites on this machine, in whichever process it is done."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial

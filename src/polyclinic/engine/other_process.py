@@ -4,8 +4,6 @@ It is started as a plain command, so that no script of a user is executed again;
 answers come out, and what it prints goes to standard error.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal
@@ -36,7 +34,7 @@ class Order:
     fresh: bool = False
 
     @classmethod
-    def of(cls, run: Run, *, fresh: bool = False) -> Order:
+    def of(cls, run: Run, *, fresh: bool = False) -> "Order":
         """The order for a run."""
         return cls(to_toml(run.study), dict(run.choice.swept), run.folder.path, fresh)
 

@@ -1,7 +1,5 @@
 """Several processes that work at the sites of one run, this one among them."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
