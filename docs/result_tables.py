@@ -75,12 +75,12 @@ def gathered(study: Path, results: Path = RESULTS) -> Comparison:
             _keep(RunFolder(path), to / path.relative_to(study))
         comparison = read_runs([to])
         methods = tuple(map(_alike, comparison.methods))
-        with replacing(archive) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as kept:
+        with replacing(archive) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as kept:
             for run in (run for method in methods for run in method.runs):
                 for name in KEPT:
                     place = (run.folder.path / name).relative_to(to)
                     entry = zipfile.ZipInfo(place.as_posix())  # no date: same runs, same bytes
-                    entry.compress_type = zipfile.ZIP_DEFLATED
+                    entry.compress_type = zipfile.ZIP_LZMA
                     kept.writestr(entry, (run.folder.path / name).read_bytes())
         return replace(comparison, methods=methods)
 
