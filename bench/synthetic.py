@@ -43,8 +43,3 @@ def draw_federation(task: str, resolution: int, seed: int, size: float) -> int:
         len(draw_site(task, site.name, resolution=resolution, seed=seed, size=size).names)
         for site in FEDERATIONS[task]
     )
-
-
-if __name__ == "__main__":
-    for row in run():
-        print(f"{row['task']:10s}{row['resolution']:>5}²  {row['images_per_second']:8.0f} images/s")
