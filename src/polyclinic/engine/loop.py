@@ -19,7 +19,7 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import TrainingFailed
-from polyclinic.federation.weights import LARGEST
+from polyclinic.federation.weights import LARGEST, absurd
 from polyclinic.runs import RoundLine, RoundTable, Score, SiteInfo
 from polyclinic.seeds import torch_generator
 
@@ -166,10 +166,10 @@ class Loop:
 
     def _refuse_spoilt(self, number: int, stage: Stage) -> None:
         """Stop before combined weights that no site could use replace those of the round before."""
-        weights = self.server.weights.flat
+        weights = self.server.weights
         memory = [t for t in self.server.memory.values() if t.is_floating_point()]
-        sound = all(bool(torch.isfinite(tensor).all()) for tensor in (weights, *memory))
-        if not sound or (weights.numel() and float(weights.abs().max()) > LARGEST):
+        sound = all(bool(torch.isfinite(tensor).all()) for tensor in (weights.flat, *memory))
+        if not sound or absurd(weights):
             raise TrainingFailed(
                 f"the weights combined in round {number}, stage {stage.name}, are not finite or "
                 f"beyond ±{LARGEST:g}; the weights of the round before are kept"

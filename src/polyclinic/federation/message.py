@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from polyclinic.federation.weights import Layout, Weights
+from polyclinic.federation.weights import Layout, Weights, absurd
 
 COUNTS = ("images", "steps")  # the numbers that the engine adds to every reply
 
@@ -48,11 +48,9 @@ class Message:
         bad = [n for n, t in tensors.items() if t.is_floating_point() and not t.isfinite().all()]
         return bad + [name for name, number in self.numbers.items() if not math.isfinite(number)]
 
-    def beyond(self, most: float) -> list[str]:
-        """The names of tensors in it with a value that is larger than this, whatever its sign."""
-        tensors = {**self.weights, **self.extras}
-        real = {n: t for n, t in tensors.items() if t.is_floating_point() and t.numel()}
-        return [name for name, tensor in real.items() if float(tensor.abs().max()) > most]
+    def absurd(self) -> list[str]:
+        """The names of tensors in it with a value that no training gives."""
+        return absurd({**self.weights, **self.extras})
 
     def names_by_part(self) -> dict[str, list[str]]:
         """The names in it by the part of the network, or the sort of extra, that they belong to."""

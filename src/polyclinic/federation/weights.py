@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from polyclinic.networks.parts import Names
 
-LARGEST = 1e6  # of any weight that is taken from elsewhere: no training gives a larger one
+LARGEST = 1e6  # of any weight that is taken from elsewhere; a running variance is a square
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,16 @@ def group(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     """The tensors of one group, under their own names again."""
     prefix = f"{name}/"
     return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+
+def absurd(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names of those with a value that no training gives."""
+    real = {name: t for name, t in tensors.items() if t.is_floating_point() and t.numel()}
+    return [name for name, t in real.items() if float(t.abs().max()) > _largest(name)]
+
+
+def _largest(name: str) -> float:
+    return LARGEST**2 if name.endswith(".running_var") else LARGEST
 
 
 def refuse_unknown(names: Iterable[str], known: Names) -> None:

@@ -167,7 +167,7 @@ class Policy:
             raise PolicyRefusal(
                 f"the server's message has values that are not finite: {listed(bad, most=3)}"
             )
-        if large := message.beyond(LARGEST):
+        if large := message.absurd():
             raise PolicyRefusal(
                 f"the server's message has weights beyond ±{LARGEST:g}: {listed(large, most=3)}"
             )

@@ -37,7 +37,7 @@ def check_message(message: Message, known: Weights, images: int) -> None:
         raise PayloadError(f"its message has weights of another shape: {listed(other, most=3)}")
     if bad := message.not_finite():
         raise PayloadError(f"its message has values that are not numbers: {listed(bad, most=3)}")
-    if message.beyond(LARGEST):
+    if message.absurd():
         raise PayloadError(f"its message has weights beyond ±{LARGEST:g}")
     counts = [message.numbers.get(name, -1) for name in ("images", "steps")]
     if not all(0 <= count <= MOST and float(count).is_integer() for count in counts):
