@@ -273,14 +273,31 @@ def test_a_bad_label_is_refused_before_training_with_site_and_file(source, label
     assert reason in found
 
 
-def test_a_label_that_vanishes_in_resizing_is_a_mistake(tmp_path):
+def labelled_in_a_corner(tmp_path):
     folder = write_site(tmp_path / "sites" / "alpha", 5, side=96)
     write_labels(folder, "point")
-    lost = np.full((96, 96), 255, np.uint8)
-    lost[0, 0] = 1
-    write_picture(folder / "labels" / "point" / "02.png", lost)
+    corner = np.full((96, 96), 255, np.uint8)
+    corner[0, 0] = 1
+    for file in (folder / "labels" / "point").iterdir():
+        write_picture(file, corner)
+    return folder
 
-    assert mistakes(tmp_path / "sites", SiteSettings(name="alpha", labels="point")) == (
+
+def test_a_point_of_one_pixel_is_there_in_a_smaller_square(tmp_path):
+    labelled_in_a_corner(tmp_path)
+    (site,) = load(tmp_path / "sites", SiteSettings(name="alpha", labels="point"))
+
+    assert ((site.train.labels == 1).sum((1, 2)) == 1).all()
+
+
+def test_a_label_that_lies_in_what_is_cropped_is_a_mistake(tmp_path):
+    folder = labelled_in_a_corner(tmp_path)
+    image = np.zeros((96, 96), np.uint8)
+    image[20:76, 20:76] = np.arange(56, dtype=np.uint8) + 100
+    write_picture(folder / "images" / "02.png", image)
+    site = SiteSettings(name="alpha", labels="point", fit="crop")
+
+    assert mistakes(tmp_path / "sites", site) == (
         "site alpha, labels/point/02.png: no labelled pixel is left at 32²",
     )
 

@@ -65,15 +65,12 @@ class Content:
             return self
         fits = self.view is not None and self.view.shape == self.size
         prepared = prepare(self.image, task, self.view if fits else None)
-
-        def there(mask: Mask) -> Mask:
-            return prepared.geometry.mask_there(self.in_view(mask))
-
+        there = prepared.geometry
         return replace(
             self,
             image=prepared.pixels,
-            mask=None if self.mask is None else there(self.mask),
-            labels={kind: there(label) for kind, label in self.labels.items()},
+            mask=None if self.mask is None else there.mask_there(self.in_view(self.mask)),
+            labels={kind: there.label_there(self.in_view(it)) for kind, it in self.labels.items()},
             prepared=prepared,
         )
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.data.resizing import Array, Size, resized_image, resized_mask
+from polyclinic.data.resizing import Array, Size, resized_image, resized_label, resized_mask
 from polyclinic.data.tasks import Task
 from polyclinic.masks import UNLABELLED, Mask
 
@@ -58,12 +58,11 @@ class Geometry:
 
     def mask_there(self, mask: Mask, beyond: int = UNLABELLED) -> Mask:
         """An H×W mask of the image as R×R, each pixel the nearest one's class."""
-        inner = resized_mask(mask[self.box.within], self.place.size)
-        if self.fills:
-            return inner
-        square = np.full((self.resolution, self.resolution), beyond, dtype=mask.dtype)
-        square[self.place.within] = inner
-        return square
+        return self._square(resized_mask(mask[self.box.within], self.place.size), beyond)
+
+    def label_there(self, label: Mask) -> Mask:
+        """An annotator's H×W label as R×R: as a mask, but no mark vanishes."""
+        return self._square(resized_label(label[self.box.within], self.place.size), UNLABELLED)
 
     def probabilities_back(self, probabilities: Array) -> Array:
         """K×R×R class probabilities as K×H×W float32, background (class 0) beyond the box."""
@@ -72,6 +71,13 @@ class Geometry:
         inner = np.asarray(probabilities[:, *self.place.within], dtype=np.float32)
         back[:, *self.box.within] = resized_image(inner, self.box.size)
         return back
+
+    def _square(self, inner: Mask, beyond: int) -> Mask:
+        if self.fills:
+            return inner
+        square = np.full((self.resolution, self.resolution), beyond, dtype=inner.dtype)
+        square[self.place.within] = inner
+        return square
 
 
 @dataclass(frozen=True)

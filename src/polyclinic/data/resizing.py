@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.masks import Mask
+from polyclinic.masks import UNLABELLED, Mask
 
 Array = NDArray[Any]
 Size = tuple[int, int]  # rows and columns
@@ -50,6 +50,35 @@ def resized_mask(mask: Mask, size: Size) -> Mask:
         for length, new in zip(mask.shape, size, strict=True)
     )
     return np.ascontiguousarray(mask[np.ix_(rows, columns)])
+
+
+def resized_label(label: Mask, size: Size) -> Mask:
+    """H×W of this size: as a mask, but no mark of an annotator's vanishes.
+
+    What is drawn and has no pixel of its class at its place or beside it any more, such as a point
+    or the thin part of a stroke, is put into its place, if that is still unlabelled.
+    """
+    small = resized_mask(label, size)
+    free = small == UNLABELLED
+    if small is label or not free.any():
+        return small
+    rows, columns = np.nonzero(label != UNLABELLED)
+    drawn = label[rows, columns]
+    places = rows * size[0] // label.shape[0], columns * size[1] // label.shape[1]
+    nearest = small.copy()
+    for number in np.unique(drawn):
+        lost = np.zeros(size, dtype=bool)
+        lost[places[0][drawn == number], places[1][drawn == number]] = True
+        small[lost & free & ~_spread(nearest == number)] = number
+    return small
+
+
+def _spread(region: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The region and the eight neighbours of each of its pixels."""
+    high, wide = region.shape
+    wider = np.pad(region, 1)
+    shifts = [wider[top : top + high, left : left + wide] for top in range(3) for left in range(3)]
+    return np.logical_or.reduce(shifts)
 
 
 def _with_rows(image: Array, new: int) -> Array:
