@@ -55,25 +55,28 @@ def resized_mask(mask: Mask, size: Size) -> Mask:
 def resized_label(label: Mask, size: Size) -> Mask:
     """H×W of this size: as a mask, but no mark of an annotator's vanishes.
 
-    What is drawn and has no pixel of its class at its place or beside it any more, such as a point
-    or the thin part of a stroke, is put into its place, if that is still unlabelled.
+    Where something is drawn and no pixel of its class is left at its place or beside it, such as a
+    point or the thin part of a stroke, one is put there if the place is still unlabelled.
     """
     small = resized_mask(label, size)
-    free = small == UNLABELLED
-    if small is label or not free.any():
+    if small is label or not (small == UNLABELLED).any():
         return small
+    high, wide = size
     rows, columns = np.nonzero(label != UNLABELLED)
     drawn = label[rows, columns]
-    places = rows * size[0] // label.shape[0], columns * size[1] // label.shape[1]
-    nearest = small.copy()
+    places = rows * high // label.shape[0] * wide + columns * wide // label.shape[1]
     for number in np.unique(drawn):
-        lost = np.zeros(size, dtype=bool)
-        lost[places[0][drawn == number], places[1][drawn == number]] = True
-        small[lost & free & ~_spread(nearest == number)] = number
+        counts = np.bincount(places[drawn == number], minlength=small.size)
+        counts[_near(small == number).ravel()] = 0
+        for place in np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)].tolist():
+            row, column = divmod(place, wide)
+            around = small[max(0, row - 1) : row + 2, max(0, column - 1) : column + 2]
+            if small[row, column] == UNLABELLED and not (around == number).any():
+                small[row, column] = number
     return small
 
 
-def _spread(region: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _near(region: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """The region and the eight neighbours of each of its pixels."""
     high, wide = region.shape
     wider = np.pad(region, 1)
