@@ -41,11 +41,15 @@ def write_run(
     pictures=True,
     batch=12,
     started="2026-03-04T10:00:00+00:00",
+    settings=None,
 ):
-    """A run folder with invented but repeatable numbers; `stop` leaves it unfinished there."""
+    """A run folder with invented but repeatable numbers; `stop` leaves it unfinished there.
+
+    `settings` are the text of its study.
+    """
     run = RunFolder(run_path(root, study, title, seed))
     run.create(
-        settings_text(study, title, seed, rounds, batch),
+        settings or settings_text(study, title, seed, rounds, batch),
         about(title, seed, sites, regions, cases, started),
     )
     for number in range(1, (stop or rounds) + 1):

@@ -7,7 +7,16 @@ from typing import Any
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report.reading import Comparison, MethodRuns
 from polyclinic.report.score_tables import Cell, Table, comparison_table
-from polyclinic.report.settings import differing, is_off, is_switch, of_method, short
+from polyclinic.report.settings import (
+    differing,
+    is_off,
+    is_plain_fedavg,
+    is_switch,
+    of_method,
+    of_methods,
+    short,
+    text_of,
+)
 from polyclinic.report.sheets import Entry, Sheet, mark_sentence, scored, spread_sentence
 from polyclinic.runs import slug
 
@@ -15,25 +24,31 @@ _MOST = 8  # settings in a table: rows that differ in more are no ablation
 
 
 def ablations(comparison: Comparison) -> list[Sheet]:
-    """A table for each method that was run with several settings: a column for each of them."""
+    """A table for each method that was run with several settings: a column for each of them.
+
+    FedAvg of the same study stands above them, for what all of them add to it.
+    """
     groups: dict[str, list[MethodRuns]] = {}
     for method in comparison.methods:
         if method.finished:
             groups.setdefault(str(of_method(method).get("method.name")), []).append(method)
     sheets = (
-        _sheet(name, replace(comparison, methods=tuple(methods)))
-        for name, methods in groups.items()
-        if len(methods) > 1
+        _sheet(name, methods, comparison) for name, methods in groups.items() if len(methods) > 1
     )
     return [sheet for sheet in sheets if sheet]
 
 
-def _sheet(name: str, comparison: Comparison) -> Sheet | None:
-    settings = [of_method(method) for method in comparison.methods]
+def _sheet(name: str, methods: Sequence[MethodRuns], comparison: Comparison) -> Sheet | None:
+    settings = of_methods(methods)
     keys = differing(settings)
     if not 0 < len(keys) <= _MOST:
         return None
-    columns = {key: _texts([each.get(key) for each in settings]) for key in keys}
+    plain = _plain(methods, comparison)
+    columns = {
+        key: [*(_plain_text(each, key) for each in plain), *_texts([s.get(key) for s in settings])]
+        for key in keys
+    }
+    comparison = replace(comparison, methods=(*plain, *methods))
     tables = [comparison_table(comparison, metric, [OVERALL]) for metric in comparison.metrics]
     rows = tuple(
         (
@@ -47,6 +62,7 @@ def _sheet(name: str, comparison: Comparison) -> Sheet | None:
         name=f"ablation-{slug(name)}",
         title=f"Settings of {name}",
         caption="Average over sites and regions. ✓ is on, – is off. "
+        + (f"{plain[0].title} has none of these settings. " if plain else "")
         + (spread_sentence(tables[0]) if any(each.spread for row in rows for each in row) else "")
         + (mark_sentence(tables[0]) if tables else ""),
         heads=(
@@ -59,16 +75,30 @@ def _sheet(name: str, comparison: Comparison) -> Sheet | None:
     )
 
 
+def _plain(methods: Sequence[MethodRuns], comparison: Comparison) -> list[MethodRuns]:
+    """FedAvg's rows on the same images and networks, for methods that average as it does."""
+    if not methods[0].runs[0].about.weighting:
+        return []
+    alike = [_study(method) for method in methods]
+    return [
+        each
+        for each in comparison.methods
+        if each.finished and each not in methods and is_plain_fedavg(each) and _study(each) in alike
+    ]
+
+
+def _study(method: MethodRuns) -> dict[str, Any]:
+    return {k: v for k, v in of_method(method).items() if not k.startswith("method.")}
+
+
+def _plain_text(method: MethodRuns, key: str) -> str:
+    return "–" if key.startswith("method.") else text_of(of_method(method).get(key))
+
+
 def _texts(values: Sequence[Any]) -> list[str]:
     if is_switch(values):
         return ["–" if is_off(value) else "✓" for value in values]
-    return ["–" if value is None or value == "" else _text(value) for value in values]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "✓" if value else "–"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return [text_of(value) for value in values]
 
 
 def _average(table: Table, place: int) -> Cell:

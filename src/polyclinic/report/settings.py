@@ -35,16 +35,53 @@ def of_method(method: MethodRuns) -> dict[str, Any]:
 
     Its own are called `method.…`; finishing steps are told by their names.
     """
+    return _told(method, {})
+
+
+def of_methods(methods: Sequence[MethodRuns]) -> list[dict[str, Any]]:
+    """The same of several, with the settings of finishing steps in which these differ."""
+    steps: dict[str, list[Flat]] = {}
+    for step in (step for method in methods for step in _own(method).get("then") or ()):
+        steps.setdefault(step.get("name", "?"), []).append(dict(flat(step)))
+    varied = {name: differing(settings) for name, settings in steps.items()}
+    return [_told(method, varied) for method in methods]
+
+
+def is_plain_fedavg(method: MethodRuns) -> bool:
+    """Whether a row is the study's FedAvg with nothing of its own: what others are told by."""
+    own = _own(method)
+    return own.get("name") == "fedavg" and not any(
+        own.get(key) for key in ("then", "labels", "weak", "weighting")
+    )
+
+
+def _told(method: MethodRuns, varied: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     settings = dict(method.runs[0].settings)
-    entries = settings.pop("method", [{}])
-    own = dict(entries[0] if isinstance(entries, Sequence) and entries else {})
-    own["then"] = " + ".join(step.get("name", "?") for step in own.get("then") or ())
-    found = {**dict(flat(settings)), **dict(flat(own, "method."))}
+    settings.pop("method", None)
+    training = dict(settings.pop("training", {}))
+    own = _own(method)
+    own["weak"] = own.pop("weak", None) or training.get("weak", {})  # the other has no effect
+    training.pop("weak", None)
+    steps = own.get("then") or ()
+    own["then"] = " + ".join(_step(step, varied.get(step.get("name"), ())) for step in steps)
+    found = {**dict(flat({**settings, "training": training})), **dict(flat(own, "method."))}
     return {
         key: value
         for key, value in found.items()
         if not any(key == each or key.startswith(f"{each}.") for each in _NOT_COMPARED)
     }
+
+
+def _own(method: MethodRuns) -> dict[str, Any]:
+    entries = method.runs[0].settings.get("method", [{}])
+    return dict(entries[0] if isinstance(entries, Sequence) and entries else {})
+
+
+def _step(step: Mapping[str, Any], varied: Sequence[str]) -> str:
+    """A finishing step by its name, with those of its settings that vary."""
+    values = dict(flat(step))
+    told = ", ".join(f"{short(key)}={text_of(values.get(key))}" for key in varied)
+    return f"{step.get('name', '?')} ({told})" if told else str(step.get("name", "?"))
 
 
 def is_switch(values: Sequence[Any]) -> bool:
@@ -63,3 +100,12 @@ def is_off(value: Any) -> bool:
 def short(key: str) -> str:
     """A setting's name without where it stands."""
     return key.removeprefix("method.").replace("_", " ")
+
+
+def text_of(value: Any) -> str:
+    """A value as tables print it."""
+    if isinstance(value, bool):
+        return "✓" if value else "–"
+    if value in (None, "", "none"):
+        return "–"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -20,7 +20,7 @@ from polyclinic.report.figures.style import (
     to_data_uri,
 )
 from polyclinic.report.reading import Comparison, MethodRuns
-from polyclinic.report.settings import differing, of_method, short
+from polyclinic.report.settings import differing, of_methods, short
 
 _MOST_FIGURES = 6
 
@@ -37,7 +37,8 @@ class Sweep:
 def sweeps(comparison: Comparison) -> list[Sweep]:
     """A figure for each setting in which rows differ that are alike in all others."""
     methods = [method for method in comparison.methods if method.finished]
-    settings = {method.title: of_method(method) for method in methods}
+    titles = [method.title for method in methods]
+    settings = dict(zip(titles, of_methods(methods), strict=True))
     found = []
     for key in differing(list(settings.values())) if methods and comparison.metrics else ():
         if key != "method.name":
@@ -97,13 +98,18 @@ def _drawn(comparison: Comparison, key: str, lines: Sequence[tuple[str, Any]]) -
                 panel.plot(
                     places, how.factor * np.array(each), ".", color=style(index).colour, alpha=0.4
                 )
-            labels = [shortened(str(value) or "none", 14) for value in values]
+            labels = [_label(str(value) or "none") for value in values]
             panel.set_xticks(range(len(values)), labels)
             panel.margins(x=0.12)
             panel.set_xlabel(short(key))
             quiet_title(panel, f"{how.title_with_unit}, mean over sites")
         axes[0][-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
         return to_data_uri(figure)
+
+
+def _label(value: str) -> str:
+    """A value below its place: a step's settings stand below its name."""
+    return "\n".join(shortened(part, 14) for part in value.replace(" (", "\n(").split("\n"))
 
 
 def _mean(method: MethodRuns, metric: str) -> tuple[float, float]:
