@@ -26,7 +26,7 @@ def reported(tmp_path):
             started = f"2026-03-04T10:{minute:02}:00+00:00"
             look = {"sites": ("alpha", "beta"), "metrics": ("dice",), "pictures": False}
             look |= {"started": started, "settings": to_toml(run.study)}
-            done = write_run(tmp_path, run.choice.title, rounds=1, cases=2, **look)
+            done = write_run(tmp_path, run.choice.title, seed=run.seed, rounds=1, cases=2, **look)
             how = weighting_of(run.choice.built, run.choice.weighting, run.study.federation)
             done.write_about(done.about().model_copy(update={"weighting": how or ""}))
         return read_runs([tmp_path / "demo"])
@@ -104,9 +104,12 @@ def test_fedavg_stands_beside_no_method_that_averages_nothing(reported):
 
 
 def test_fedavg_stands_beside_rows_of_its_own_network_alone(reported):
-    reported("003-polyp-resnet")
+    resnets = (
+        'sweep.network=[{ name = "resnet_fpn", depth = 18 }, { name = "resnet_fpn", depth = 34 }]'
+    )
+    reported("003-polyp-resnet", resnets)
     mixed = reported("003-polyp", 'method=["feddp", { name = "feddp", calibrate = false }]')
-    assert len(mixed.methods) > 5
+    assert len(mixed.methods) == 6
     assert len(ticks(table(mixed, "feddp"))) == 2
 
 
@@ -116,6 +119,27 @@ def test_terms_for_weak_labels_are_one_setting_whether_of_the_study_or_of_the_me
     )
     (found,) = sweeps(study)
     assert found.setting == "method.weak.crf"
+
+
+def test_networks_of_other_widths_are_one_line_of_networks(reported):
+    study = reported("001-polyp-networks")
+    (found,) = [each for each in sweeps(study) if each.setting == "network.name"]
+    ((_, points),) = found.lines
+    assert [name for name, _ in points] == ["fcn", "classic_unet", "unet_plus_plus", "res_unet"]
+
+
+def test_networks_of_two_widths_each_are_a_line_for_each_width(reported):
+    widths = 'sweep={ "network.name"=["fcn", "res_unet"], "network.width"=[8, 16] }'
+    found = {each.setting: each for each in sweeps(reported("001-polyp-networks", widths))}
+    assert [len(points) for _, points in found["network.name"].lines] == [2, 2]
+
+
+def test_attention_and_convolutions_stand_in_one_figure(reported):
+    assert [each.title for each in reported("003-polyp-resnet").methods] == [
+        f"{method} (network={network})"
+        for network in ("pvt_fpn", *(f"resnet_fpn(depth={depth})" for depth in (18, 34, 50)))
+        for method in ("FedAvg", "FedRep")
+    ]
 
 
 def test_a_step_s_settings_in_which_rows_differ_stand_beside_its_name(reported):

@@ -25,12 +25,16 @@ from polyclinic.report.settings import differing, of_methods, short
 _MOST_FIGURES = 6
 
 
+Lines = tuple[tuple[str, tuple[tuple[Any, MethodRuns], ...]], ...]
+Settings = dict[str, dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class Sweep:
     """One setting that alone tells some rows apart, with a line for each group of such rows."""
 
     setting: str
-    lines: tuple[tuple[str, tuple[tuple[Any, MethodRuns], ...]], ...]
+    lines: Lines
     figure: Drawing
 
 
@@ -48,13 +52,25 @@ def sweeps(comparison: Comparison) -> list[Sweep]:
     return found[:_MOST_FIGURES]
 
 
-def _lines(
-    key: str, methods: Sequence[MethodRuns], settings: dict[str, dict[str, Any]]
-) -> tuple[tuple[str, tuple[tuple[Any, MethodRuns], ...]], ...]:
+def _lines(key: str, methods: Sequence[MethodRuns], settings: Settings) -> Lines:
+    """Rows that are alike but for this; what is named may have settings of its own beside it."""
+    if key.endswith(".name"):
+        section = key.removesuffix("name")
+        own = {each for one in settings.values() for each in one if each.startswith(section)}
+        lines = _grouped(key, own, methods, settings)
+        values = [[value for value, _ in points] for _, points in lines]
+        if all(len(each) == len(set(each)) for each in values):
+            return lines
+    return _grouped(key, {key}, methods, settings)
+
+
+def _grouped(
+    key: str, beside: set[str], methods: Sequence[MethodRuns], settings: Settings
+) -> Lines:
     groups: dict[str, list[tuple[Any, MethodRuns]]] = {}
     for method in methods:
         own = settings[method.title]
-        others = repr(sorted((k, v) for k, v in own.items() if k != key))
+        others = repr(sorted((k, v) for k, v in own.items() if k not in beside))
         if key in own:
             groups.setdefault(others, []).append((own[key], method))
     return tuple(
