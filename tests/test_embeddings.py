@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from polyclinic.runs import Embedded, RunError, RunFolder, read_embeddings, write_embeddings
+from polyclinic.runs import (
+    MAP_KINDS,
+    Embedded,
+    RunError,
+    RunFolder,
+    read_embeddings,
+    write_embeddings,
+)
 
 
 def tables(pixels=5, channels=3):
@@ -63,3 +70,14 @@ def test_pictures_of_attention_are_found_case_by_case(tmp_path):
     assert [each.case for each in found] == ["a-1", "a-1", "b", "b"]
     assert {each.name for each in found} == {"own query", "-other"}
     assert run.attention_pictures("beta") == []
+
+
+def test_a_map_is_found_as_what_it_shows(tmp_path):
+    run = RunFolder(tmp_path)
+    paths = [run.attention_path("alpha", kind, "a", kind) for kind in MAP_KINDS]
+    for path in (*paths, paths[0].with_name("classes.png")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    found = {(each.shows, each.name) for each in run.attention_pictures("alpha")}
+    # Without a kind it is of a run before there were kinds.
+    assert found == {*zip(MAP_KINDS, MAP_KINDS, strict=True), ("attention", "classes")}

@@ -3,11 +3,13 @@ import pytest
 from scipy import ndimage
 
 from polyclinic.data.pictures import (
+    CLASSES,
     PREDICTED,
     TRUE,
     as_picture,
     colour_of,
     compared,
+    draw_classes,
     draw_contours,
     draw_heat,
     draw_label,
@@ -113,6 +115,54 @@ def test_heat_of_one_value_everywhere_still_shows_the_image():
     image = np.linspace(0, 255, 32 * 32).astype(np.uint8).reshape(1, 32, 32)
     picture = draw_heat(image, np.ones((4, 4)), side=32)
     assert picture[-1].mean() > picture[0].mean() + 50
+
+
+def test_classes_without_order_have_their_own_colours_and_none_between():
+    image = np.full((1, 32, 32), 128, np.uint8)
+    numbers = np.array([[0, 11], [5, 11]])
+    picture = draw_classes(image, numbers, side=63)
+    colours = {tuple(pixel) for pixel in picture.reshape(-1, 3)}
+    assert len(colours) == 3
+    alone = draw_classes(image, np.array([[11]]), side=63)
+    assert (picture[:, -1] == alone[:, -1]).all()  # the same number, the same colour
+
+
+def test_two_dozen_classes_without_order_differ():
+    image = np.full((1, 32, 32), 128, np.uint8)
+    picture = draw_classes(image, np.arange(24).reshape(4, 6), side=96)
+    assert len({tuple(pixel) for pixel in picture.reshape(-1, 3)}) == 24
+
+
+# Machado, Oliveira and Fernandes 2009, severity 1.0, on linear light.
+BLIND = {
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+}
+TO_XYZ = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+
+
+def as_lab(colours, seen_by):
+    """CIE Lab (D65) of 8-bit sRGB colours as someone sees them."""
+    shares = np.array(colours) / 255
+    linear = np.where(shares > 0.04045, ((shares + 0.055) / 1.055) ** 2.4, shares / 12.92)
+    linear = (linear @ np.array(seen_by).T).clip(0, 1)
+    x, y, z = (np.cbrt((linear @ np.array(TO_XYZ).T) / (0.9505, 1.0, 1.089))).T
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=1)
+
+
+@pytest.mark.parametrize("eyes", [np.eye(3), *BLIND.values()], ids=["all", *BLIND])
+def test_colour_blind_eyes_tell_classes_without_order_apart(eyes):
+    seen = as_lab(CLASSES, eyes)
+    for number, one in enumerate(seen):
+        assert all(np.linalg.norm(one - other) > 15 for other in seen[:number])
 
 
 def test_every_class_has_a_colour_of_its_own():

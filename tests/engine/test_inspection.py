@@ -157,8 +157,15 @@ def test_every_method_draws_the_same_cases_by_the_size_of_what_is_true(federatio
 def test_virtual_classes_are_drawn_as_a_map(federation):
     done = federation(task="fundus", rounds=1).run(NAME, PICTURES)
     site = done.folder.about().sites[0]
-    names = {picture.name for picture in done.folder.attention_pictures(site.name)}
-    assert "virtual classes" in names
+    pictures = done.folder.attention_pictures(site.name)
+    assert "virtual classes" in {picture.name for picture in pictures}
+    assert {picture.shows for picture in pictures} == {"classes"}
+
+
+def test_what_prompts_add_is_drawn_as_their_context(federation):
+    done = federation(task="fundus", rounds=1).run("fedlppa", PICTURES)
+    site = done.folder.about().sites[0]
+    assert {each.shows for each in done.folder.attention_pictures(site.name)} == {"context"}
 
 
 def test_other_metrics_and_test_cases_are_watched_without_changing_anything(federation):

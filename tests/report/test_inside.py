@@ -30,10 +30,16 @@ def add_embeddings(run, sites=SITES[:4], pixels=30, moments=("before", "after"))
         write_embeddings(run.embeddings_path(site), tables)
 
 
-def add_attention(run, site="alpha", names=("own query", "query of beta"), cases=("c1", "c2")):
+def add_attention(
+    run,
+    site="alpha",
+    names=("own query", "query of beta"),
+    cases=("c1", "c2"),
+    shows="attention",
+):
     for case in cases:
         for name in names:
-            path = run.attention_path(site, name, case)
+            path = run.attention_path(site, name, case, shows)
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.new("RGB", (64, 64), "blue").save(path)
 
@@ -93,7 +99,7 @@ def test_methods_without_embeddings_and_unfinished_ones_have_no_figure(tmp_path,
 def test_attention_is_a_row_per_case_and_a_column_per_name(run):
     add_attention(run)
     run.attention_path("alpha", "query of beta", "c2").unlink()
-    (shown,) = attention_maps(read_runs([run.path]))
+    ((shown,),) = attention_maps(read_runs([run.path])).values()
     assert (shown.method, shown.site) == ("VirtualClasses", "alpha")
     assert shown.names == ("own query", "query of beta")
     assert [case for case, _ in shown.rows] == ["c1", "c2"]
@@ -114,8 +120,24 @@ def test_the_page_has_the_section_only_where_there_is_something_to_show(tmp_path
     assert "inside" in page.ids
     alternatives = [alt for alt, _ in page.images]
     assert any(alt.startswith("VirtualClasses: embeddings of pixels") for alt in alternatives)
-    assert "alpha, c1, where VirtualClasses looks: own query" in alternatives
+    assert "alpha, c1, VirtualClasses, where it looks: own query" in alternatives
     assert all(source.startswith("data:image/") for _, source in page.images)
+
+
+def test_virtual_classes_and_contexts_of_prompts_are_not_called_attention(tmp_path, run):
+    add_attention(run, names=("virtual classes",), shows="classes")
+    text = write_report([run.path], tmp_path / "classes").read_text("utf-8")
+    assert "VirtualClasses: virtual classes at alpha" in text
+    assert "They have no order" in text
+    assert "attention at" not in text
+    assert "looks most" not in text
+    other = write_run(tmp_path, "FedLPPA", cases=3, started="2027")
+    add_attention(other, names=("context of prompts",), shows="context")
+    add_attention(other, site="beta")
+    text = write_report([run.path, other.path], tmp_path / "all").read_text("utf-8")
+    assert "FedLPPA: context of prompts at alpha" in text
+    assert "FedLPPA: attention at beta" in text
+    assert text.index("VirtualClasses: virtual classes at") < text.index("They have no order")
 
 
 def test_of_many_sites_those_of_the_page_are_projected_and_told_apart(tmp_path):

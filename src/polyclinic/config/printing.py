@@ -35,7 +35,7 @@ def literal(value: Any) -> str:
 
 
 def bare(value: Any) -> str:
-    """The same for titles: text stands without quotes, and what a table names before its settings."""
+    """The same for titles: text without quotes, the name of a table before its settings."""
     if isinstance(value, dict) and "name" in value:
         own = ", ".join(f"{key}={bare(each)}" for key, each in value.items() if key != "name")
         return f"{value['name']}({own})" if own else str(value["name"])

@@ -18,6 +18,18 @@ TRUE: Colour = (0, 235, 70)
 PREDICTED: Colour = (255, 0, 210)
 COLOURS: tuple[Colour, ...] = (TRUE, PREDICTED, (0, 190, 255), (255, 220, 0))
 BACKGROUND: Colour = (40, 60, 255)  # of strokes that say so
+# Classes without an order, which colour-blind eyes tell apart, too (Okabe and Ito 2008).
+CLASSES: tuple[Colour, ...] = (
+    (230, 159, 0),
+    (86, 180, 233),
+    (0, 158, 115),
+    (240, 228, 66),
+    (0, 114, 178),
+    (213, 94, 0),
+    (204, 121, 167),
+    (0, 0, 0),
+)
+SHADES = ((0.0, 0.0), (0.4, 255.0), (0.45, 128.0))  # how much of which grey further classes get
 TURN = 0.382  # of the circle of hues from one further colour to the next: never the same twice
 
 
@@ -81,6 +93,19 @@ def draw_heat(image: Array, heat: NDArray[np.float64], side: int) -> Picture:
     return (0.5 * grey + 0.5 * (cold + (warm - cold) * share)).round().astype(np.uint8)
 
 
+def draw_classes(image: Array, numbers: NDArray[np.integer], side: int) -> Picture:
+    """A C×H×W image in grey, tinted by class on a map of any size; classes have no order.
+
+    The same number has the same colour in every picture; after 24 of them colours repeat.
+    """
+    grey = as_picture(image, side).mean(axis=2, keepdims=True)
+    pixels = Image.fromarray(numbers.astype(np.uint16)).resize(
+        (side, side), Image.Resampling.NEAREST
+    )
+    colours = np.array([_class_colour(number) for number in range(int(numbers.max()) + 1)])
+    return (0.3 * grey + 0.7 * colours[np.asarray(pixels)]).round().astype(np.uint8)
+
+
 def compared(image: Array, true: Mask, predicted: Mask, task: Task, side: int = 384) -> Picture:
     """A case with the outlines of its regions: true ones in `TRUE`, predicted in `PREDICTED`.
 
@@ -94,6 +119,11 @@ def compared(image: Array, true: Mask, predicted: Mask, task: Task, side: int = 
     for classes in task.regions.values():
         picture = draw_contours(picture, np.isin(predicted, classes), PREDICTED, width=width)
     return picture
+
+
+def _class_colour(number: int) -> NDArray[np.float64]:
+    share, shade = SHADES[number // len(CLASSES) % len(SHADES)]
+    return (1 - share) * np.array(CLASSES[number % len(CLASSES)], np.float64) + share * shade
 
 
 def _resized(region: Region, picture: Picture) -> Region:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Cases, SiteData
-from polyclinic.data.pictures import compared, draw_heat
+from polyclinic.data.pictures import compared, draw_classes, draw_heat
 from polyclinic.data.tasks import Task
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState
@@ -144,7 +144,7 @@ def image_features(moment: Moment, site: Site, cases: Cases) -> Embedded:
 def draw_attention(
     run: RunFolder, method: Method, site: Site, cases: Cases, whose: SiteInfo | None = None
 ) -> None:
-    """Write where a site's network looks at the first cases, if the method says so.
+    """Write where a site's network looks at the first cases, or what else the method's maps show.
 
     Cases are the site's own, or another's (`whose`), at which only the last map is drawn.
     """
@@ -153,10 +153,13 @@ def draw_attention(
     for index, batch in enumerate(in_order(chosen, batch=1, device=site.device)):
         found = method.attention_maps(site, batch.images)
         for name, maps in list(found.items())[-1 if whose else 0 :]:
-            image, heat = chosen.images[index].cpu().numpy(), maps[0].float().cpu().numpy()
-            picture = draw_heat(image, heat.astype(np.float64), SIDE)
+            image, values = chosen.images[index].cpu().numpy(), maps[0].double().cpu().numpy()
+            if method.maps == "classes":
+                picture = draw_classes(image, values.astype(np.int64), SIDE)
+            else:
+                picture = draw_heat(image, values, SIDE)
             owner, title = (whose, f"{name}, {site.info.name}") if whose else (site.info, name)
-            path = run.attention_path(owner.name, title, chosen.names[index])
+            path = run.attention_path(owner.name, title, chosen.names[index], method.maps)
             with replacing(path) as unfinished:
                 Image.fromarray(picture).save(unfinished, format="PNG")
 

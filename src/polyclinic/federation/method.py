@@ -15,7 +15,7 @@ from polyclinic.federation.weights import Weights
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
 from polyclinic.networks.two_branches import branches
-from polyclinic.runs import SiteInfo
+from polyclinic.runs import MapKind, SiteInfo
 
 DISCLOSED = "disclosed"  # what a site's private weights are called on their way to others
 SPECTRUM = "spectrum"  # the extras that are made from images
@@ -56,6 +56,7 @@ class Method:
     late: ClassVar[frozenset[str]] = frozenset()  # settings that act only after the last round
     by_rounds: ClassVar[bool] = False  # what a round does depends on how many there are
     mean_only: ClassVar[str | None] = None  # why no rule but a mean will do; "" where any will
+    maps: ClassVar[MapKind] = "attention"  # what `attention_maps` shows; classes by their numbers
     one_branch: ClassVar[bool] = False  # its loss has logits of its own, of the main branch alone
 
     def adapt(self, net: Segmenter, sites: tuple[SiteInfo, ...]) -> Segmenter:  # noqa: ARG002
@@ -191,7 +192,7 @@ class Method:
         return {}
 
     def attention_maps(self, site: Site, images: Tensor) -> Mapping[str, Tensor]:  # noqa: ARG002
-        """Maps (B×h×w, any scale) of where the network looks, by name; drawn in the report."""
+        """Maps (B×h×w, any scale) of where the network looks, by name; drawn as `maps` says."""
         return {}
 
 

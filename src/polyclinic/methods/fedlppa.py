@@ -29,7 +29,7 @@ from polyclinic.networks.parts import Names, everything, parameters, under
 from polyclinic.networks.prompted_segmenter import Gate, PromptedSegmenter, PromptForm, Prompts
 from polyclinic.networks.two_branches import SECOND
 from polyclinic.networks.widening import deepest_side
-from polyclinic.runs import SiteInfo
+from polyclinic.runs import MapKind, SiteInfo
 from polyclinic.weak import sparsity_of
 from polyclinic.weak.kind import SPARSITIES
 
@@ -73,6 +73,7 @@ class FedLPPA(BlendingMethod):
     second_from: Literal["main", "second"] = "main"
     """What second decoders are made from: main decoders, or second ones, which then travel too."""
 
+    maps: ClassVar[MapKind] = "context"
     mean_only: ClassVar[str] = "every site's second decoder is a mixture of all sites' decoders"
 
     def weak_terms(self) -> Mapping[str, float]:

@@ -20,7 +20,7 @@ from polyclinic.networks.affinity import ROLES, Projection, Role, add_affinity, 
 from polyclinic.networks.contract import Segmenter, likeliest
 from polyclinic.networks.parts import Names, everything
 from polyclinic.networks.virtual_head import VirtualHead, replace_head
-from polyclinic.runs import SiteInfo
+from polyclinic.runs import MapKind, SiteInfo
 
 log = logging.getLogger("polyclinic")
 
@@ -62,6 +62,7 @@ class VirtualClasses(Method):
 
     title: ClassVar[str] = "Virtual classes"
     paper_weighting: ClassVar[str] = "uniform"
+    maps: ClassVar[MapKind] = "classes"
 
     def start(self, server: Server) -> None:
         """Tell where there are more kernels than directions that are orthogonal."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from polyclinic.predict.pages import data_uri
 from polyclinic.report.reading import Comparison, MethodRuns, Run
-from polyclinic.runs import RANKS, AttentionPicture, Picture, Rank, RunError
+from polyclinic.runs import MAP_KINDS, RANKS, AttentionPicture, MapKind, Picture, Rank, RunError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -45,7 +45,7 @@ class SiteExamples:
 
 @dataclass(frozen=True)
 class SiteAttention:
-    """The pictures of one method at one site: a row per case, in it a source per name."""
+    """Maps of one kind of one method at one site: a row per case, in it a source per name."""
 
     method: str
     site: str
@@ -67,17 +67,21 @@ def site_examples(comparison: Comparison) -> list[SiteExamples]:
     return [each for each in found if any(any(examples) for _, examples in each.rows)]
 
 
-def attention_maps(comparison: Comparison) -> list[SiteAttention]:
-    """The pictures of each method that has some, from its first finished seed, site by site."""
+def attention_maps(comparison: Comparison) -> dict[MapKind, list[SiteAttention]]:
+    """The maps of each kind of each method that has some, from its first seed, site by site."""
     drawn = [
-        (method.title, site, pictures)
+        (kind, method.title, site, pictures)
+        for kind in MAP_KINDS
         for method in comparison.methods
         for run in method.finished[:1]
         for site in comparison.pictured_sites
-        if (pictures := run.folder.attention_pictures(site))
+        if (pictures := [p for p in run.folder.attention_pictures(site) if p.shows == kind])
     ]
     side = _side(sum(len(pictures) for *_, pictures in drawn))
-    return [_attention(*each, side) for each in drawn]
+    found: dict[MapKind, list[SiteAttention]] = {}
+    for kind, method, site, pictures in drawn:
+        found.setdefault(kind, []).append(_attention(method, site, pictures, side))
+    return found
 
 
 def _side(pictures: int) -> int:

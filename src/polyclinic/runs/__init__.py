@@ -2,7 +2,7 @@
 
 from polyclinic.runs.embeddings import Embedded, Moment, read_embeddings, write_embeddings
 from polyclinic.runs.files import RunError, clear_errors, csv_text, replacing, write_atomic
-from polyclinic.runs.folder import CONTOUR_COLOURS, RANKS, SIZES, RunFolder
+from polyclinic.runs.folder import CONTOUR_COLOURS, MAP_KINDS, RANKS, SIZES, RunFolder
 from polyclinic.runs.guests import (
     DECODER,
     ENSEMBLE,
@@ -23,6 +23,7 @@ from polyclinic.runs.records import (
     AboutTask,
     AttentionPicture,
     Finished,
+    MapKind,
     Picture,
     Rank,
     RoundLine,

@@ -17,6 +17,7 @@ from polyclinic.runs.records import (
     About,
     AttentionPicture,
     Finished,
+    MapKind,
     Picture,
     Rank,
     RoundLine,
@@ -30,6 +31,7 @@ from polyclinic.runs.sums import note, write_noted
 
 RANKS: Final[tuple[Rank, ...]] = ("best", "median", "worst", "unscored")
 SIZES: Final[tuple[Rank, ...]] = ("small", "middle", "large")  # of what is true: for every method
+MAP_KINDS: Final[tuple[MapKind, ...]] = ("attention", "classes", "context")
 # Seen on red fundus, pink mucosa and grey slices alike, and told apart by colour-blind readers.
 CONTOUR_COLOURS: Final = {"true": "#00eb46", "predicted": "#ff00d2"}
 
@@ -191,15 +193,22 @@ class RunFolder:
         """Where the embeddings of some of a site's pixels are kept."""
         return self.path / "embeddings" / f"{_file_name(site)}.csv"
 
-    def attention_path(self, site: str, name: str, case: str) -> Path:
-        """Where the picture of one map of attention over one of a site's test cases is kept."""
+    def attention_path(self, site: str, name: str, case: str, shows: MapKind = "attention") -> Path:
+        """Where the picture of one map over one of a site's test cases is kept."""
         folder = self.path / "attention" / _file_name(site) / _file_name(case)
-        return folder / f"{_file_name(name)}.png"
+        return folder / f"{shows}-{_file_name(name)}.png"
 
     def attention_pictures(self, site: str) -> list[AttentionPicture]:
-        """The pictures of attention of a site, case by case."""
+        """The pictures of such maps of a site, case by case."""
         paths = sorted((self.path / "attention" / _file_name(site)).glob("*/*.png"))
-        return [AttentionPicture(path.stem, path.parent.name, path) for path in paths]
+        return [_attention(path) for path in paths]
+
+
+def _attention(path: Path) -> AttentionPicture:
+    for kind in MAP_KINDS:
+        if path.stem.startswith(f"{kind}-"):
+            return AttentionPicture(path.stem[len(kind) + 1 :], path.parent.name, path, kind)
+    return AttentionPicture(path.stem, path.parent.name, path)  # of a run before there were kinds
 
 
 def _json_lines(records: Iterable[BaseModel]) -> str:

@@ -11,6 +11,7 @@ from polyclinic.runs.files import plain
 
 Split = Literal["val", "test", "watch"]  # the last: test cases looked at while training
 ScoredModel = Literal["shared", "trained"]
+MapKind = Literal["attention", "classes", "context"]
 Rank = Literal["best", "median", "worst", "unscored", "small", "middle", "large"]
 
 # JSON has no word for "not a number": it is written as null.
@@ -153,11 +154,12 @@ class Finished(_Record):
 
 
 class AttentionPicture(NamedTuple):
-    """A test case and where a network looked at it."""
+    """A test case and where a network looked at it, or what else `shows` says of its places."""
 
     name: str
     case: str
     path: Path
+    shows: MapKind = "attention"
 
 
 class Picture(NamedTuple):
