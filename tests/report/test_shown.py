@@ -112,6 +112,8 @@ def test_a_mixture_is_a_histogram_at_each_site(tmp_path):
 
 def test_scores_stand_against_bytes_and_against_effort(swept, tmp_path):
     assert "traffic of a run, all sites, both ways (MB)" in texts(cost_figure(swept))
+    shown = {each.name: each for each in shown_figures(swept)}["score-against-effort"]
+    assert "nobody's effort was measured" in shown.caption
     words = texts(effort_figure(swept))
     assert {"scribble", "2 strokes", "point", "8 clicks", "mask"} <= set(words)
 

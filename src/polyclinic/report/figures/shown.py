@@ -198,10 +198,11 @@ def _costs(comparison: Comparison) -> Iterator[Shown | None]:
     yield _one(
         "costs",
         "score-against-effort",
-        "Score of each site by what its labels cost an annotator",
+        "Score of each site by the kind of its labels, with an annotator's work for one object",
         "A point for each method and site, mean over seeds; colours as everywhere on this page, "
-        "squares where lines are dashed. Kinds of labels stand in the order of polyclinic list "
-        "kinds, with the work for one object below.",
+        "squares where lines are dashed. Kinds stand in the order of polyclinic list kinds, with "
+        "what is drawn for one object below: nobody's effort was measured, and steps along the "
+        "axis are not equal amounts of work.",
         effort_figure(comparison),
     )
 
