@@ -3,30 +3,26 @@
 import errno
 import os
 import random
-import re
 from collections import deque
 from contextlib import suppress
-from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from polyclinic.api.progress import shown_plan
-from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
 from polyclinic.engine import sharing
 from polyclinic.engine.grid import Grid, run_grid
 from polyclinic.engine.loop import RoundDone
 from polyclinic.engine.planning import Plan, Planned
 from polyclinic.engine.run import runs_of
-from polyclinic.engine.sharing import Sharing, rounds_of
+from polyclinic.engine.sharing import Sharing
 from polyclinic.federation.method import Method
 from polyclinic.methods.fedbn import FedBN
 from polyclinic.runs import RunError
 from tests.federations import NEEDS, Done, equal, run_locally
 from tests.small_unet import TABLES
 
-ROOT = Path(__file__).parents[2]
 STUDY = """
 name = "alike"
 task = { name = "octa", resolution = 32 }
@@ -247,47 +243,6 @@ def test_where_a_disk_knows_no_links_states_are_copied(tmp_path, monkeypatch):
     (tmp_path / "one").write_text("state")
     sharing._link(tmp_path / "one", tmp_path / "other")
     assert (tmp_path / "other").read_text() == "state"
-
-
-def saved(file):
-    """Runs, rounds and trained rounds of a study, and the share that is saved, as the page says."""
-    # Which sites can be left out is known only where their folder is.
-    left_out = ["data.source=synthetic", "data.leave_out=each"]
-    study = load_study(file, left_out if "data.leave_out" in file.read_text() else [], BUILT_IN)
-    runs = runs_of(study, Path("nowhere"))
-    rounds = sum(map(rounds_of, runs))
-    shared = sum(Sharing(runs).rounds(run, fresh=False) for run in runs)
-    return [str(len(runs)), str(rounds), str(rounds - shared), f"{100 * shared / rounds:.0f} %"]
-
-
-def told_savings():
-    """What docs/runs.md says of each study: its runs, rounds, trained rounds and savings."""
-    lines = re.findall(r"^\| (`.+\.toml`) \| (.* %) \|$", (ROOT / "docs/runs.md").read_text(), re.M)
-    return {
-        name: numbers.split(" | ")
-        for names, numbers in lines
-        for name in re.findall(r"`(.+?)`", names)
-    }
-
-
-def test_the_documentation_says_what_sharing_saves():
-    told = told_savings()
-    few = {name: numbers for name, numbers in told.items() if int(numbers[0]) < 90}
-    assert {name.startswith("papers/") for name in few} == {True, False}
-    for name, numbers in few.items():
-        assert numbers == saved(ROOT / "studies" / name)
-
-
-@pytest.mark.slow
-def test_the_documentation_lists_every_study_that_shares():
-    studies, told = ROOT / "studies", told_savings()
-    files = [*studies.glob("*.toml"), *studies.glob("papers/*.toml")]
-    found = {
-        str(file.relative_to(studies)): saved(file)
-        for file in files
-        if not file.stem.endswith("-small")
-    }
-    assert told == {name: numbers for name, numbers in found.items() if numbers[-1] != "0 %"}
 
 
 def test_a_plan_says_which_rounds_are_shared(study, tmp_path):
