@@ -59,6 +59,20 @@ def test_the_parts_of_fedicra_have_ticks_beside_fedavg(reported):
     }
 
 
+def test_terms_that_fedavg_has_from_the_study_are_ticked_there_too(reported):
+    sheet = table(reported("002-fundus", "training.weak.tree=0.1"), "fedicra")
+    place = sheet.heads[1:].index("weak.tree")
+    assert {title: row[place] for title, row in ticks(sheet).items()} == {
+        "FedAvg": "✓",
+        "FedICRA": "✓",
+        "AA": "–",
+        "SCR": "–",
+        "AA + SCR": "–",
+        "AA + SCR + tree": "✓",
+        "AA + SCR + CRF": "–",
+    }
+
+
 @pytest.mark.parametrize("study", ["004-fundus-parts", "004-octa-parts", "004-polyp-parts"])
 def test_the_parts_of_fedlppa_have_ticks_beside_fedavg(reported, study):
     sheet = table(reported(study), "fedlppa")

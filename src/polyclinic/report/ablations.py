@@ -39,16 +39,13 @@ def ablations(comparison: Comparison) -> list[Sheet]:
 
 
 def _sheet(name: str, methods: Sequence[MethodRuns], comparison: Comparison) -> Sheet | None:
-    settings = of_methods(methods)
-    keys = differing(settings)
+    keys = differing(of_methods(methods))
     if not 0 < len(keys) <= _MOST:
         return None
     plain = _plain(methods, comparison)
-    columns = {
-        key: [*(_plain_text(each, key) for each in plain), *_texts([s.get(key) for s in settings])]
-        for key in keys
-    }
     comparison = replace(comparison, methods=(*plain, *methods))
+    settings = of_methods(comparison.methods)
+    columns = {key: _texts([each.get(key) for each in settings]) for key in keys}
     tables = [comparison_table(comparison, metric, [OVERALL]) for metric in comparison.metrics]
     rows = tuple(
         (
@@ -62,7 +59,7 @@ def _sheet(name: str, methods: Sequence[MethodRuns], comparison: Comparison) -> 
         name=f"ablation-{slug(name)}",
         title=f"Settings of {name}",
         caption="Average over sites and regions. ✓ is on, – is off. "
-        + (f"{plain[0].title} has none of these settings. " if plain else "")
+        + ("FedAvg is that of the same study. " if plain else "")
         + (spread_sentence(tables[0]) if any(each.spread for row in rows for each in row) else "")
         + (mark_sentence(tables[0]) if tables else ""),
         heads=(
@@ -89,10 +86,6 @@ def _plain(methods: Sequence[MethodRuns], comparison: Comparison) -> list[Method
 
 def _study(method: MethodRuns) -> dict[str, Any]:
     return {k: v for k, v in of_method(method).items() if not k.startswith("method.")}
-
-
-def _plain_text(method: MethodRuns, key: str) -> str:
-    return "–" if key.startswith("method.") else text_of(of_method(method).get(key))
 
 
 def _texts(values: Sequence[Any]) -> list[str]:
