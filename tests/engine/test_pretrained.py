@@ -117,6 +117,14 @@ def test_a_network_first_learns_from_drawn_images(study, tmp_path):
     assert not equal(fedavg.initial, later.initial), "and from what was learned"
 
 
+@pytest.mark.parametrize("changed", [{"name": "prostate"}, {"normalisation": "standard"}])
+def test_what_was_learned_of_one_task_is_no_start_for_another(study, tmp_path, changed):
+    octa = drawn(study, tmp_path)
+    task = octa.assignment.task.changed(**changed)
+    other = SiteRunner(replace(octa.assignment, task=task), DEVICE)
+    assert not equal(octa.initial, other.initial)
+
+
 def test_whether_methods_suit_is_found_out_before_anything_is_learned(study, tmp_path):
     fitting = assigned(study, tmp_path, "seeds=[4]")
     before = learned.cache_info().misses
