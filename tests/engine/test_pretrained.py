@@ -1,5 +1,6 @@
 """A study whose network starts from a file of weights."""
 
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -84,6 +85,8 @@ def test_the_run_and_the_terminal_tell_once_what_was_taken_up(study, tensors, tm
         done = run_locally(settings, tmp_path / "runs", watch=watch)
     expected = f"start.safetensors: {len(tensors)} of {len(tensors)} tensors of the network"
     assert [run.folder.about().pretrained for run in done] == [expected] * 2
+    digest = hashlib.sha256((tmp_path / "start.safetensors").read_bytes()).hexdigest()
+    assert [run.folder.about().start for run in done] == [f"sha256-{digest}"] * 2
     said = " ".join(capsys.readouterr().out.split())
     assert said.count(f"starts from {expected}") == 2
 
