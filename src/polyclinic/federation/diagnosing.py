@@ -24,13 +24,13 @@ MOST = 12  # cases that are looked at
 
 @torch.no_grad()
 def diagnose(
-    method: "Method", site: Site, cases: Cases, predicted: NDArray[np.uint8]
+    method: "Method", site: Site, cases: Cases, predicted: NDArray[np.uint8] | None = None
 ) -> dict[str, float]:
     """Numbers by the names of `DIAGNOSTICS`, of the model in use on the first of some cases.
 
-    `predicted` are the classes that it gave all of them.
+    `predicted` are the classes that it gave all of them, where they are to be compared with masks.
     """
-    notes = _areas(predicted, cases.masks.numpy())
+    notes = {} if predicted is None else _areas(predicted, cases.masks.numpy())
     few = cases.select(range(min(MOST, len(cases))))
     seen = replace(few, labels=few.masks)
     site.net.eval()
@@ -45,9 +45,13 @@ def changed_pixels(one: Tensor, other: Tensor) -> float:
     return float((likeliest(one) != likeliest(other)).float().mean())
 
 
-def share_of_objects(masks: Tensor) -> float:
-    """The share of pixels (B×H×W) that are foreground; not a number where none is."""
-    return float(((masks > 0) & (masks != UNLABELLED)).float().mean()) or float("nan")
+def share_of_objects(masks: Tensor, predicted: Tensor) -> float:
+    """The share of pixels (B×H×W) that are foreground; not a number where none is.
+
+    Where nothing is known of any pixel, that of the predicted foreground.
+    """
+    known = masks if (masks != UNLABELLED).any() else predicted
+    return float(((known > 0) & (known != UNLABELLED)).float().mean()) or float("nan")
 
 
 def _areas(predicted: NDArray[np.uint8], masks: NDArray[np.uint8]) -> dict[str, float]:

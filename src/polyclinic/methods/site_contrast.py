@@ -8,6 +8,7 @@ from torch import Tensor
 from polyclinic.data.cases import Batch
 from polyclinic.federation.diagnosing import changed_pixels, share_of_objects
 from polyclinic.federation.site import Site
+from polyclinic.networks.contract import likeliest
 
 CODE = "gate.code"  # private: it says which site this is
 
@@ -21,14 +22,15 @@ def code(site: Site, other: int = 0) -> dict[str, Tensor]:
 def swapped(
     site: Site, batch: Batch, own: Mapping[str, Tensor], other: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """The pixels that another site's context changes, over those of the true objects."""
+    """The pixels that another site's context changes, over those of the objects."""
     if len(site.sites) == 1:
         return {}
     before = site.net(batch.images)
     site.load(other)
     after = site.net(batch.images)
     site.load(own)
-    return {"context swapped": changed_pixels(before, after) / share_of_objects(batch.labels)}
+    objects = share_of_objects(batch.labels, likeliest(before))
+    return {"context swapped": changed_pixels(before, after) / objects}
 
 
 def site_contrast(own: Tensor, others: Tensor, distance: str, margin: float = 1.0) -> Tensor:
