@@ -91,11 +91,13 @@ def test_a_context_that_is_heard_changes_pixels_when_it_is_swapped(federation):
     assert diagnose(chosen, site, cases, cases.masks.numpy())["context swapped"] < 0.5
 
 
-def test_gates_are_counted_where_they_saturate(federation):
-    chosen, site, _ = a_site(federation, "fedicra")
+@pytest.mark.parametrize("name", ["fedicra", "fedlc"])
+def test_gates_are_counted_where_they_saturate(federation, name):
+    chosen, site, _ = a_site(federation, name)
     cases = site.data.train
     open_gates = diagnose(chosen, site, cases, cases.masks.numpy())
     assert open_gates["gates saturated"] == 0
+    assert "context swapped" in open_gates
     with torch.no_grad():
         for each in site.net.gate.weigh.parameters():
             each.mul_(1e4)

@@ -54,6 +54,23 @@ def share_of_objects(masks: Tensor, predicted: Tensor) -> float:
     return float(((known > 0) & (known != UNLABELLED)).float().mean()) or float("nan")
 
 
+def kept(label: Tensor, predicted: Tensor) -> float:
+    """The foreground of a label over that predicted; not a number where nothing is predicted."""
+    whole = (predicted > 0).sum()
+    return float((label > 0).sum() / whole) if whole else float("nan")
+
+
+def agreement(label: Tensor, masks: Tensor) -> dict[str, float]:
+    """The share of a label's foreground and, where masks are known, its Dice with theirs."""
+    known = masks != UNLABELLED
+    found, true = (label > 0) & known, (masks > 0) & known
+    both = (found.sum() + true.sum()).clamp(min=1)
+    share = {"pseudo label share": float((label > 0).float().mean())}
+    return share | (
+        {"pseudo label Dice": float(2 * (found & true).sum() / both)} if known.any() else {}
+    )
+
+
 def _areas(predicted: NDArray[np.uint8], masks: NDArray[np.uint8]) -> dict[str, float]:
     known = masks != UNLABELLED
     true = ((masks > 0) & known).sum()
@@ -68,7 +85,7 @@ def _stand_ins(method: "Method", site: Site, batch: Batch) -> dict[str, float]:
     if weak.tree:
         probabilities = method.predict(site, batch.images)
         filtered = tree_filtered(weak, probabilities, [batch.images])
-        notes["tree keeps"] = _kept(likeliest(filtered), likeliest(probabilities))
+        notes["tree keeps"] = kept(likeliest(filtered), likeliest(probabilities))
     if weak.pseudo_labels and getattr(site.net, SECOND, None) is not None:
         logits, other = branches(site.net, batch.images)
         assert other is not None, "the network has a second branch"
@@ -76,22 +93,6 @@ def _stand_ins(method: "Method", site: Site, batch: Batch) -> dict[str, float]:
         share = (weak.least_share + 1) / 2
         label = mixed_label(first, second, share, share)
         notes["decoders differ"] = changed_pixels(first, second)
-        notes["pseudo label keeps"] = _kept(label, likeliest(first))
-        notes |= _agreement(label, batch.labels)
+        notes["pseudo label keeps"] = kept(label, likeliest(first))
+        notes |= agreement(label, batch.labels)
     return notes
-
-
-def _kept(label: Tensor, predicted: Tensor) -> float:
-    """The foreground of a label over that predicted; not a number where nothing is predicted."""
-    whole = (predicted > 0).sum()
-    return float((label > 0).sum() / whole) if whole else float("nan")
-
-
-def _agreement(label: Tensor, masks: Tensor) -> dict[str, float]:
-    known = masks != UNLABELLED
-    found, true = (label > 0) & known, (masks > 0) & known
-    both = (found.sum() + true.sum()).clamp(min=1)
-    share = {"pseudo label share": float((label > 0).float().mean())}
-    return share | (
-        {"pseudo label Dice": float(2 * (found & true).sum() / both)} if known.any() else {}
-    )

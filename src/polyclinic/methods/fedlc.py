@@ -18,7 +18,7 @@ from polyclinic.federation.optimizing import after_rounds
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
-from polyclinic.methods.site_contrast import CODE, code, site_contrast
+from polyclinic.methods.site_contrast import CODE, code, gate_notes, site_contrast
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.gated_segmenter import GatedSegmenter
 from polyclinic.networks.head_calibration import (
@@ -166,6 +166,10 @@ class FedLC(Method):
             others = net.gate.of_others(seen.deepest)
             loss = loss + self.contrast * site_contrast(seen.gates, others, "squared")
         return loss
+
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:
+        """What became of the gates, and what another site's code would change."""
+        return gate_notes(site, batch)
 
     def learn_calibration(self, site: Site) -> Message:
         """Train the calibration alone, everything before it at rest."""
