@@ -48,6 +48,19 @@ def test_terms_act_with_every_method_whatever_its_loss(federation, name):
         assert not equal(with_it.tensors(site.name), without.tensors(site.name))
 
 
+@pytest.mark.parametrize(
+    "name", ["fedprox", *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
+)
+@pytest.mark.parametrize("term", ["tree", "box_tightness"])
+def test_trees_and_tight_boxes_act_too(federation, name, term):
+    small = federation(sites=2, rounds=LATER.get(name, 1), kinds=("box-block",))
+    with_it, without = (
+        small.run(name, f"training.weak.{term}={weight}", LAST) for weight in (0.1, 0.0)
+    )
+    for site in without.folder.about().sites:
+        assert not equal(with_it.tensors(site.name), without.tensors(site.name))
+
+
 def test_sites_with_full_masks_have_no_terms(federation):
     small = federation(sites=2, rounds=1)
     terms = (CRF, "training.weak.tree=0.1", "training.weak.box_tightness=0.1")
