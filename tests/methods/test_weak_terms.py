@@ -1,10 +1,14 @@
 """Terms for weak labels are the study's: they work with any method, and a row may have its own."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study, to_toml
+from polyclinic.federation.method import Method
 from polyclinic.losses import crf_energy
 from polyclinic.methods import METHODS
 from polyclinic.networks.parts import norms
@@ -134,3 +138,10 @@ def test_what_is_private_of_the_first_decoder_is_private_of_the_second(federatio
 def test_where_a_second_decoder_would_not_learn_pseudo_labels_are_refused(federation, name, title):
     with pytest.raises(ValueError, match=rf"{title} .* second decoder .* pseudo_labels = 0"):
         a_site(federation, name, "training.weak.pseudo_labels=0.5")
+
+
+def test_the_page_names_all_methods_that_refuse_pseudo_labels():
+    page = (Path(__file__).parents[2] / "docs" / "weak-labels.md").read_text()
+    said = page.partition("`pseudo_labels` are refused")[2].partition("FedLPPA has")[0]
+    own = {n for n, m in METHODS.items() if m.one_branch or m.adapt is not Method.adapt}
+    assert set(re.findall(r"`([a-z-]+)`", said)) == own - {"fedlppa"}
