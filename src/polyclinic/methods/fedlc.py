@@ -174,14 +174,12 @@ class FedLC(Method):
     def learn_calibration(self, site: Site) -> Message:
         """Train the calibration alone, everything before it at rest."""
         site.load({TRAINED: torch.ones(())})
-        steps = site.steps_of(
-            iterations=self.calibration.iterations, epochs=self.calibration.epochs
-        )
+        how = self.calibration
         site.fit(
             calibration_loss,
             only=under(site.net, CALIBRATION) & parameters(site.net),
-            steps=steps,
-            training=after_rounds(site.training, self.calibration.rate),
+            steps=site.steps_of(iterations=how.iterations, epochs=how.epochs),
+            training=after_rounds(site.training, how.rate),
         )
         return Message()
 
