@@ -1,5 +1,6 @@
 """A study whose network starts from a file of weights."""
 
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -84,6 +85,8 @@ def test_the_run_and_the_terminal_tell_once_what_was_taken_up(study, tensors, tm
         done = run_locally(settings, tmp_path / "runs", watch=watch)
     expected = f"start.safetensors: {len(tensors)} of {len(tensors)} tensors of the network"
     assert [run.folder.about().pretrained for run in done] == [expected] * 2
+    digest = hashlib.sha256((tmp_path / "start.safetensors").read_bytes()).hexdigest()
+    assert [run.folder.about().start for run in done] == [f"sha256-{digest}"] * 2
     said = " ".join(capsys.readouterr().out.split())
     assert said.count(f"starts from {expected}") == 2
 
@@ -115,6 +118,14 @@ def test_a_network_first_learns_from_drawn_images(study, tmp_path):
     assert fedavg.pretrained == "2 steps on synthetic octa images"
     assert equal(fedavg.initial, fedper.initial), "every method starts alike"
     assert not equal(fedavg.initial, later.initial), "and from what was learned"
+
+
+@pytest.mark.parametrize("changed", [{"name": "prostate"}, {"normalisation": "standard"}])
+def test_what_was_learned_of_one_task_is_no_start_for_another(study, tmp_path, changed):
+    octa = drawn(study, tmp_path)
+    task = octa.assignment.task.changed(**changed)
+    other = SiteRunner(replace(octa.assignment, task=task), DEVICE)
+    assert not equal(octa.initial, other.initial)
 
 
 def test_whether_methods_suit_is_found_out_before_anything_is_learned(study, tmp_path):

@@ -1,17 +1,20 @@
 """Numbers about a method's parts: what they are, where they go, and when they warn."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from polyclinic.engine.loop import Notice
+from polyclinic.engine.run import runs_of
 from polyclinic.evaluation.diagnostics import DIAGNOSTICS, warnings_about
 from polyclinic.federation.diagnosing import diagnose
 from polyclinic.methods.fedlppa import PLACE
 from polyclinic.report.diagnostics import diagnosed
 from polyclinic.report.page import write_report
 from polyclinic.report.reading import read_runs
-from tests.federations import a_site
+from tests.federations import a_site, perform
 
 LAST = "evaluation.choose=last"
 KINDS = ("point", "scribble", "block")
@@ -88,11 +91,13 @@ def test_a_context_that_is_heard_changes_pixels_when_it_is_swapped(federation):
     assert diagnose(chosen, site, cases, cases.masks.numpy())["context swapped"] < 0.5
 
 
-def test_gates_are_counted_where_they_saturate(federation):
-    chosen, site, _ = a_site(federation, "fedicra")
+@pytest.mark.parametrize("name", ["fedicra", "fedlc"])
+def test_gates_are_counted_where_they_saturate(federation, name):
+    chosen, site, _ = a_site(federation, name)
     cases = site.data.train
     open_gates = diagnose(chosen, site, cases, cases.masks.numpy())
     assert open_gates["gates saturated"] == 0
+    assert "context swapped" in open_gates
     with torch.no_grad():
         for each in site.net.gate.weigh.parameters():
             each.mul_(1e4)
@@ -133,6 +138,30 @@ def test_every_warning_has_words_with_the_value(name):
     if known.bad:
         assert any(known.bad(value) for value in (0.0, 1.0, 5.0))
         assert known.words.format(value=0.25) != known.words
+
+
+def test_sites_without_any_mask_are_diagnosed_on_training_images(federation, tmp_path):
+    small = federation(rounds=1, kinds=KINDS)
+    study = small.study("fedlppa", LAST)
+    (run,) = runs_of(study, tmp_path)
+    events = list(perform(run, [maskless(site) for site in small.data(study)]))
+    assert not run.folder.scores("test")
+    *_, table = [each for each in run.folder.tables() if each.name == "diagnostics"]
+    assert table.final
+    assert table.rows == tuple(site.name for site in run.folder.about().sites)
+    found = {"decoders differ", "pseudo label keeps", "context swapped", "W mean"}
+    assert found <= set(table.columns)
+    assert not {"area", "pseudo label Dice"} & set(table.columns), "these need masks"
+    told = [event.text for event in events if isinstance(event, Notice)]
+    assert any("W stayed within 0.01 of 1" in text for text in told)
+
+
+def maskless(site):
+    """A site that knows its weak labels alone."""
+    splits = ("train", "val", "test")
+    cases = {each: getattr(site, each) for each in splits}
+    unknown = {n: replace(c, masks=torch.full_like(c.masks, 255)) for n, c in cases.items()}
+    return replace(site, **unknown)
 
 
 def test_numbers_are_in_the_run_folder_for_every_validation_and_in_the_report(federation, tmp_path):

@@ -1,7 +1,10 @@
+import math
+
 import pytest
 import torch
 
 from polyclinic.data.cases import Batch
+from polyclinic.evaluation.diagnostics import warnings_about
 from polyclinic.methods.consensus import DECODER, consensus, received_decoders
 from tests.federations import a_site, equal
 
@@ -71,6 +74,33 @@ def test_pixels_with_a_label_of_their_own_get_no_other(decoders):
     nets, batch = decoders
     labelled = Batch(batch.images, torch.zeros_like(batch.labels))
     assert (consensus(nets, labelled, 0.0) == 255).all()
+
+
+@pytest.mark.parametrize(("agreed", "kept"), [(1, 1.0), (0, 0.0)])
+def test_a_consensus_that_loses_the_predicted_object_is_told(decoders, federation, agreed, kept):
+    nets, _ = decoders
+    method, site, _ = a_site(federation, "consensus")
+    for net, number in (*((each, agreed) for each in nets), (site.net, 1)):
+        with torch.no_grad():
+            net.head.weight.zero_()
+            net.head.bias.copy_(9 * torch.eye(2)[number])  # sure of one class everywhere
+    notes = method.notes(nets, site)
+    assert notes["consensus labels"] == 1
+    assert notes["pseudo label keeps"] == kept
+    assert (notes["pseudo label Dice"] > 0) == bool(agreed), "the drawn masks have an object"
+    told = " ".join(warnings_about("here", notes))
+    assert ("the pseudo label keeps only 0%" in told) != bool(kept)
+
+
+def test_what_the_consensus_was_like_is_among_the_diagnostics_of_weak_sites(federation):
+    small = federation(sites=2, rounds=2, kinds=("point", "mask"))
+    done = small.run("consensus", "method.confidence=0.0", *SOON)
+    early, *_, late = [each for each in done.folder.tables() if each.name == "diagnostics"]
+    assert "consensus labels" not in early.columns, "in the warm-up there are none"
+    place = late.columns.index("consensus labels")
+    weak, full = (row[place] for row in late.values)
+    assert weak == 1
+    assert math.isnan(full)
 
 
 def test_a_site_that_stays_away_is_heard_with_its_last_decoder(federation):

@@ -126,3 +126,14 @@ def test_the_blended_part_is_decoder_and_head():
     net = NETWORKS["unet"](channels=1, classes=2, width=2)
     kept = FedALA().keeps(net)
     assert kept == (part(net, "decoder") | part(net, "head")) & parameters(net)
+
+
+def test_its_diagnostics_tell_what_became_of_the_mixture(federation):
+    done = federation(sites=2, rounds=2).run("fedala", LAST)
+    table = [each for each in done.folder.tables() if each.name == "diagnostics"][-1]
+    for site, row in zip(done.folder.about().sites, table.values, strict=True):
+        told = dict(zip(table.columns, row, strict=True))
+        memory = done.memory(site.name)
+        mixture = [t.flatten() for n, t in memory.items() if n.startswith("mixture/")]
+        assert told["W mean"] == pytest.approx(float(torch.cat(mixture).mean()))
+        assert 0 < told["W mean"] <= 1

@@ -131,3 +131,51 @@ def offset(prompts, layer, site):
     """What the site's prompts add to maps of noughts, for each channel."""
     prompts.place.copy_(torch.eye(SITES)[site])
     return layer(torch.zeros(1, CHANNELS, 1, 1), prompts.own(apart=True)).flatten()
+
+
+# After training a little, at sites with weak labels: what the diagnostics of the model in use say.
+
+
+@pytest.fixture
+def trained(federation):
+    """A function that trains a method and gives what is noted at each site, by name."""
+
+    def train(method, *settings, rounds=8):
+        small = federation(rounds=rounds, kinds=("point", "scribble", "block"))
+        budget = ("training.iterations=10", "evaluation.every=0", "evaluation.choose=last")
+        done = small.run(method, 'training.loss="ce+dice"', *budget, *settings)
+        *_, table = [each for each in done.folder.tables() if each.name == "diagnostics"]
+        return {
+            name: [row[place] for row in table.values] for place, name in enumerate(table.columns)
+        }
+
+    return train
+
+
+@pytest.mark.slow
+def test_trained_prompts_that_differ_change_more_than_a_hundredth_of_the_objects(trained):
+    notes = trained("fedlppa", "method.prompts=differing")
+    assert min(notes["context swapped"]) > 0.01
+
+
+@pytest.mark.slow
+def test_trained_second_decoders_made_of_second_ones_differ_in_a_pixel_of_200(trained):
+    notes = trained("fedlppa", "method.second_from=second")
+    assert min(notes["decoders differ"]) > 0.005
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "least", "most"),
+    [((), 0.97, 1.0), (("method.mixing.optimizer=adam", "method.mixing.rate=0.02"), 0.0, 0.95)],
+)
+def test_a_trained_mixture_leaves_one_by_adam_and_hardly_without(trained, how, least, most):
+    assert all(least <= each < most for each in trained("fedicra", *how)["W mean"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("margin", "least", "most"), [(0.1, 0.0, 0.5), (1.0, 0.9, 1.0)])
+def test_trained_gates_that_both_move_saturate_only_without_a_margin(trained, margin, least, most):
+    strong = ("method.moves=both", "method.contrast=10.0", f"method.margin={margin}")
+    notes = trained("fedicra", *strong, rounds=12)
+    assert all(least <= each <= most for each in notes["gates saturated"])

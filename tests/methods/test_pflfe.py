@@ -110,11 +110,14 @@ def test_the_projector_lives_on_between_rounds_and_the_target_does_not(federatio
     assert not any(name.startswith("target/") for name in kept)
 
 
-def test_a_target_that_is_kept_differs_from_a_new_one_from_the_second_visit_on(federation):
-    small = federation(sites=2, rounds=1)
+@pytest.mark.parametrize(("rounds", "same"), [(1, True), (2, False)])
+def test_a_target_that_is_kept_differs_from_a_new_one_from_the_second_visit_on(
+    federation, rounds, same
+):
+    small = federation(sites=2, rounds=rounds)
     kept = "method.enhancement.target=kept"
-    one = [small.run("pflfe", *more, LAST).tensors("server") for more in ((), (kept,))]
-    assert equal(*one)
+    new, old = (small.run("pflfe", *more, LAST).tensors("server") for more in ((), (kept,)))
+    assert equal(new, old) == same
 
 
 def test_its_diagnostics_tell_what_the_enhancement_did(federation):

@@ -1,10 +1,14 @@
 """Terms for weak labels are the study's: they work with any method, and a row may have its own."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
 from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study, to_toml
+from polyclinic.federation.method import Method
 from polyclinic.losses import crf_energy
 from polyclinic.methods import METHODS
 from polyclinic.networks.parts import norms
@@ -44,6 +48,19 @@ SLOW = [name for name in METHODS if name not in (*QUICK, "fedicra", "fedlppa")]
 def test_terms_act_with_every_method_whatever_its_loss(federation, name):
     small = federation(sites=2, rounds=LATER.get(name, 1), kinds=KINDS)
     with_it, without = small.run(name, CRF, LAST), small.run(name, LAST)
+    for site in without.folder.about().sites:
+        assert not equal(with_it.tensors(site.name), without.tensors(site.name))
+
+
+@pytest.mark.parametrize(
+    "name", ["fedprox", *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)]
+)
+@pytest.mark.parametrize("term", ["tree", "box_tightness"])
+def test_trees_and_tight_boxes_act_too(federation, name, term):
+    small = federation(sites=2, rounds=LATER.get(name, 1), kinds=("box-block",))
+    with_it, without = (
+        small.run(name, f"training.weak.{term}={weight}", LAST) for weight in (0.1, 0.0)
+    )
     for site in without.folder.about().sites:
         assert not equal(with_it.tensors(site.name), without.tensors(site.name))
 
@@ -121,3 +138,10 @@ def test_what_is_private_of_the_first_decoder_is_private_of_the_second(federatio
 def test_where_a_second_decoder_would_not_learn_pseudo_labels_are_refused(federation, name, title):
     with pytest.raises(ValueError, match=rf"{title} .* second decoder .* pseudo_labels = 0"):
         a_site(federation, name, "training.weak.pseudo_labels=0.5")
+
+
+def test_the_page_names_all_methods_that_refuse_pseudo_labels():
+    page = (Path(__file__).parents[2] / "docs" / "weak-labels.md").read_text()
+    said = page.partition("`pseudo_labels` are refused")[2].partition("FedLPPA has")[0]
+    own = {n for n, m in METHODS.items() if m.one_branch or m.adapt is not Method.adapt}
+    assert set(re.findall(r"`([a-z-]+)`", said)) == own - {"fedlppa"}

@@ -1,3 +1,4 @@
+import json
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -61,6 +62,25 @@ def test_seeds_of_another_day_are_added_unless_settings_changed(made, tmp_path):
     write_run(later, "FedAvg", seed=2, sites=SITES[:2], metrics=("dice",), batch=9, started=started)
     told = made.result(made.gathered(later / "demo", results)).rows[0]
     assert told[-3].text == "2"
+
+
+def test_seeds_that_started_from_other_weights_are_kept_apart(made, tmp_path):
+    results = tmp_path / "results"
+    results.mkdir()
+    started = [("a.safetensors", "sha256-1"), ("b.safetensors", "sha256-1"), ("b.safetensors", "")]
+    told = []
+    for seed, (file, start) in enumerate(started):
+        run = write_run(tmp_path / f"{seed}", "FedAvg", seed=seed, sites=SITES[:2])
+        settings = run.path / "study.toml"
+        text = settings.read_text().replace('"unet"', f'"unet"\npretrained = "/{seed}/{file}"')
+        settings.write_text(text)
+        about = run.path / "about.json"
+        known = {"pretrained": f"{file}: 2 of 2 tensors of the network", "start": start}
+        about.write_text(json.dumps(json.loads(about.read_text()) | known))
+        sheet = made.result(made.gathered(tmp_path / f"{seed}" / "demo", results))
+        told.append(sheet.rows[0][-3].text)
+    assert told[:2] == ["0", "0, 1"], "one file in two places"
+    assert told[2] != "0, 1, 2", "a file that nobody knows the content of"
 
 
 def test_studies_are_found_in_a_folder_of_runs_or_named_themselves(made, tmp_path):

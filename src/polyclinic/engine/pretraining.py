@@ -27,11 +27,10 @@ class Start:
     """A network before it learns from drawn images; equal ones end with equal weights."""
 
     network: str  # its name and settings
-    resolution: int
     seed: int
     training: TrainingSettings
+    task: Task
     net: Segmenter = field(compare=False)
-    task: Task = field(compare=False)
     device: torch.device = field(compare=False)
 
 

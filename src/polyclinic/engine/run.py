@@ -136,9 +136,8 @@ class Assignment:
                 told.append(str(load_pretrained(net, file)))
             if self.training.pretrain == "synthetic":
                 named = f"{self.network.name} {self.network.settings} {file}"
-                size = self.task.resolution
                 training = self.training.model_copy(update={"weak": WeakSettings()})
-                start = Start(named, size, self.seed, training, net, self.task, device)
+                start = Start(named, self.seed, training, self.task, net, device)
                 told.append(pretrain(start))
             net.side = self.task.resolution
             return self._with_branches(self.method.adapt(net, self.sites)), "; ".join(told)

@@ -124,8 +124,9 @@ class SiteRunner:
     ) -> Scores:
         """Score a site's model; with a message it finalizes first. Nothing is kept.
 
-        Where no test case can be scored, a few are predicted all the same. A site that never
-        trained has no model as trained, hence no scores of it.
+        Where no test case can be scored, a few are predicted all the same, and what notes need no
+        masks is noted on training images. A site that never trained has no model as trained, hence
+        no scores of it.
         """
         if scoring.model == "trained" and state is None:
             none = data.test.select([])
@@ -136,11 +137,13 @@ class SiteRunner:
             stage.work(site)
         method, chosen = self.assignment.method, self.assignment.metrics
         cases = data.scorable(scoring.split, self.assignment.task.regions)
-        if scoring.split == "test" and not len(cases):
-            shown = data.test.select(range(min(SHOWN, len(data.test))))
-            return Scores([], shown, class_maps(method, site, shown), {})
-        rows, predicted = score(method, site, cases, scoring.metrics, chosen)
         used = scoring.model == "shared"
+        if not len(cases):
+            shown = SHOWN if scoring.split == "test" else 0
+            cases = data.test.select(range(min(shown, len(data.test))))
+            notes = diagnose(method, site, data.train) if used else {}
+            return Scores([], cases, class_maps(method, site, cases), notes)
+        rows, predicted = score(method, site, cases, scoring.metrics, chosen)
         notes = diagnose(method, site, cases, predicted) if used else {}
         return Scores(rows, cases, predicted, notes)
 

@@ -24,6 +24,7 @@ from polyclinic.engine.states import keep_model, lost_end
 from polyclinic.federation.combining import refuse_too_few
 from polyclinic.federation.server import Server
 from polyclinic.networks.parts import EmptySelection, PartError, parameters
+from polyclinic.networks.pretrained import fingerprint
 from polyclinic.runs import About, AboutMetric, AboutTask, Finished, RunError, RunFolder, SiteInfo
 
 Watch = Callable[[Run, Event], None]
@@ -151,6 +152,7 @@ def about(run: Run, runner: SiteRunner, threads: int, own: SiteInfo | None = Non
         weighting=weighting_of(run.choice.built, run.choice.weighting, run.study.federation),
         network=run.study.network.name,
         pretrained=runner.pretrained,
+        start=fingerprint(file) if (file := run.study.network.pretrained) else "",
         parameters=sum(runner.weights[name].numel() for name in parameters(runner.net)),
         device=str(runner.device),
         threads=threads,

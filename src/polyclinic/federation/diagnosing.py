@@ -24,13 +24,13 @@ MOST = 12  # cases that are looked at
 
 @torch.no_grad()
 def diagnose(
-    method: "Method", site: Site, cases: Cases, predicted: NDArray[np.uint8]
+    method: "Method", site: Site, cases: Cases, predicted: NDArray[np.uint8] | None = None
 ) -> dict[str, float]:
     """Numbers by the names of `DIAGNOSTICS`, of the model in use on the first of some cases.
 
-    `predicted` are the classes that it gave all of them.
+    `predicted` are the classes that it gave all of them, where they are to be compared with masks.
     """
-    notes = _areas(predicted, cases.masks.numpy())
+    notes = {} if predicted is None else _areas(predicted, cases.masks.numpy())
     few = cases.select(range(min(MOST, len(cases))))
     seen = replace(few, labels=few.masks)
     site.net.eval()
@@ -45,9 +45,30 @@ def changed_pixels(one: Tensor, other: Tensor) -> float:
     return float((likeliest(one) != likeliest(other)).float().mean())
 
 
-def share_of_objects(masks: Tensor) -> float:
-    """The share of pixels (B×H×W) that are foreground; not a number where none is."""
-    return float(((masks > 0) & (masks != UNLABELLED)).float().mean()) or float("nan")
+def share_of_objects(masks: Tensor, predicted: Tensor) -> float:
+    """The share of pixels (B×H×W) that are foreground; not a number where none is.
+
+    Where nothing is known of any pixel, that of the predicted foreground.
+    """
+    known = masks if (masks != UNLABELLED).any() else predicted
+    return float(((known > 0) & (known != UNLABELLED)).float().mean()) or float("nan")
+
+
+def kept(label: Tensor, predicted: Tensor) -> float:
+    """The foreground of a label over that predicted; not a number where nothing is predicted."""
+    whole = (predicted > 0).sum()
+    return float((label > 0).sum() / whole) if whole else float("nan")
+
+
+def agreement(label: Tensor, masks: Tensor) -> dict[str, float]:
+    """The share of a label's foreground and, where masks are known, its Dice with theirs."""
+    known = masks != UNLABELLED
+    found, true = (label > 0) & known, (masks > 0) & known
+    both = (found.sum() + true.sum()).clamp(min=1)
+    share = {"pseudo label share": float((label > 0).float().mean())}
+    return share | (
+        {"pseudo label Dice": float(2 * (found & true).sum() / both)} if known.any() else {}
+    )
 
 
 def _areas(predicted: NDArray[np.uint8], masks: NDArray[np.uint8]) -> dict[str, float]:
@@ -64,7 +85,7 @@ def _stand_ins(method: "Method", site: Site, batch: Batch) -> dict[str, float]:
     if weak.tree:
         probabilities = method.predict(site, batch.images)
         filtered = tree_filtered(weak, probabilities, [batch.images])
-        notes["tree keeps"] = _kept(likeliest(filtered), likeliest(probabilities))
+        notes["tree keeps"] = kept(likeliest(filtered), likeliest(probabilities))
     if weak.pseudo_labels and getattr(site.net, SECOND, None) is not None:
         logits, other = branches(site.net, batch.images)
         assert other is not None, "the network has a second branch"
@@ -72,22 +93,6 @@ def _stand_ins(method: "Method", site: Site, batch: Batch) -> dict[str, float]:
         share = (weak.least_share + 1) / 2
         label = mixed_label(first, second, share, share)
         notes["decoders differ"] = changed_pixels(first, second)
-        notes["pseudo label keeps"] = _kept(label, likeliest(first))
-        notes |= _agreement(label, batch.labels)
+        notes["pseudo label keeps"] = kept(label, likeliest(first))
+        notes |= agreement(label, batch.labels)
     return notes
-
-
-def _kept(label: Tensor, predicted: Tensor) -> float:
-    """The foreground of a label over that predicted; not a number where nothing is predicted."""
-    whole = (predicted > 0).sum()
-    return float((label > 0).sum() / whole) if whole else float("nan")
-
-
-def _agreement(label: Tensor, masks: Tensor) -> dict[str, float]:
-    known = masks != UNLABELLED
-    found, true = (label > 0) & known, (masks > 0) & known
-    both = (found.sum() + true.sum()).clamp(min=1)
-    share = {"pseudo label share": float((label > 0).float().mean())}
-    return share | (
-        {"pseudo label Dice": float(2 * (found & true).sum() / both)} if known.any() else {}
-    )

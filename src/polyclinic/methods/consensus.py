@@ -5,6 +5,7 @@ and boxes towards too much, points and scribbles towards too little. Where model
 different kinds are sure together, these errors have met.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,19 +15,23 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Batch
+from polyclinic.federation.diagnosing import MOST, agreement, kept
 from polyclinic.federation.message import Message, models_in
 from polyclinic.federation.method import Method, Stage
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
+from polyclinic.federation.weights import group
 from polyclinic.losses import soft_dice
 from polyclinic.masks import UNLABELLED
 from polyclinic.methods.second_decoder import MAIN, names_in
-from polyclinic.networks.contract import Segmenter
+from polyclinic.networks.contract import Segmenter, likeliest
 from polyclinic.networks.two_branches import branches
 from polyclinic.runs import SiteInfo
 
 DECODER = "decoder"  # extras: every site's own, by number
+NOTED = "consensus"  # a group of a site's memory
 
 
 @dataclass(frozen=True)
@@ -57,10 +62,10 @@ class ConsensusLabels(Method):
         if not self.weight or server.round <= self.warm_up:
             return plain
         layout = server.weights.pick(names_in(server.weights, MAIN)).layout
-        kept = [server.memory[key] for key in sorted(server.memory) if key.startswith(DECODER)]
+        flats = [server.memory[key] for key in sorted(server.memory) if key.startswith(DECODER)]
         extras = {
             f"{DECODER}/{number}/{name}": tensor
-            for number, flat in enumerate(kept)
+            for number, flat in enumerate(flats)
             for name, tensor in type(server.weights)(layout, flat).items()
         }
         return replace(plain, extras=extras)
@@ -76,15 +81,43 @@ class ConsensusLabels(Method):
         """Learn from labels and, where they are weak, from what all decoders agree on."""
         decoders = [] if site.info.kind == "mask" else received_decoders(site)
         site.fit(partial(self.agreed_loss, decoders) if decoders else self.loss)
+        for name in group(site.memory, NOTED):
+            del site.memory[f"{NOTED}/{name}"]
+        for name, value in (self.notes(decoders, site) if decoders else {}).items():
+            if math.isfinite(value):
+                site.memory[f"{NOTED}/{name}"] = torch.tensor(value)
+
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:  # noqa: ARG002
+        """What consensus labels were like at the site's last visit: it keeps no decoders."""
+        return {name: float(value) for name, value in group(site.memory, NOTED).items()}
 
     def agreed_loss(self, decoders: list[Segmenter], site: Site, batch: Batch) -> Tensor:
         """The task's loss, and the Dice loss against the consensus."""
-        label = consensus(decoders, batch, self.confidence)
-        if batch.view is not None:
-            label = label.masked_fill(~batch.view, UNLABELLED)
+        label = self.label(decoders, batch)
         logits, second = branches(site.net, batch.images)
         loss = site.task_loss(logits, batch, second=second)
         return loss + self.weight * soft_dice(logits.softmax(1), label)
+
+    def label(self, decoders: list[Segmenter], batch: Batch) -> Tensor:
+        """The consensus on what the camera saw."""
+        label = consensus(decoders, batch, self.confidence)
+        return label if batch.view is None else label.masked_fill(~batch.view, UNLABELLED)
+
+    @torch.no_grad()
+    def notes(self, decoders: list[Segmenter], site: Site) -> dict[str, float]:
+        """What the labels of a few training images are like, among pixels that have no other."""
+        few = site.data.train.select(range(min(MOST, len(site.data.train))))
+        site.net.eval()
+        (batch,) = in_order(few, batch=MOST, device=site.device)
+        label, predicted = self.label(decoders, batch), likeliest(site.net(batch.images))
+        free, given = batch.labels == UNLABELLED, label != UNLABELLED
+        objects = label.masked_fill(~given, 0)
+        masks = few.masks.to(site.device).masked_fill(~given, UNLABELLED)
+        return {
+            "consensus labels": float(given[free].float().mean()),
+            "pseudo label keeps": kept(objects, predicted.masked_fill(~free, 0)),
+            **agreement(objects, masks),
+        }
 
 
 def received_decoders(site: Site) -> list[Segmenter]:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from polyclinic.data.cases import Batch
 from polyclinic.federation.method import Method
 from polyclinic.federation.site import Site
-from polyclinic.methods.learned_mixing import Mixing, receive_mixed
+from polyclinic.methods.learned_mixing import Mixing, mixture_notes, receive_mixed
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, parameters, part
 
@@ -33,3 +34,7 @@ class FedALA(Method):
     def receive(self, site: Site) -> None:
         """Take up the weights received, blending the upper part with the site's own."""
         receive_mixed(site, self.keeps(site.net), self.loss, self.mixing)
+
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:  # noqa: ARG002
+        """What became of W."""
+        return mixture_notes(site)

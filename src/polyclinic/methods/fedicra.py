@@ -10,7 +10,7 @@ from torch import Tensor
 from polyclinic.data.cases import Batch
 from polyclinic.federation.site import Site
 from polyclinic.methods.learned_mixing import BlendingMethod, Mixing
-from polyclinic.methods.site_contrast import CODE, code, site_contrast, swapped
+from polyclinic.methods.site_contrast import CODE, code, gate_notes, site_contrast
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.gated_segmenter import GatedSegmenter
 from polyclinic.networks.parts import Names, everything, parameters, part
@@ -76,14 +76,7 @@ class FedICRA(BlendingMethod):
 
     def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:
         """W, what became of the gates, and what another site's code would change."""
-        notes = super().diagnose(site, batch)
-        seen = cast(GatedSegmenter, site.net).look(batch.images)
-        if seen.gates is not None:
-            gates = seen.gates.float()
-            notes["gates saturated"] = float(((gates < 0.05) | (gates > 0.95)).float().mean())
-            notes["gates over images"] = float(gates.std(0, correction=0).mean())
-            notes |= swapped(site, batch, code(site), code(site, 1))
-        return notes
+        return super().diagnose(site, batch) | gate_notes(site, batch)
 
     def loss(self, site: Site, batch: Batch) -> Tensor:
         """The task's loss, and the contrast between the sites' gates."""

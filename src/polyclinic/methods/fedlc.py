@@ -18,7 +18,7 @@ from polyclinic.federation.optimizing import after_rounds
 from polyclinic.federation.server import Server
 from polyclinic.federation.site import Site
 from polyclinic.federation.weights import Weights
-from polyclinic.methods.site_contrast import CODE, code, site_contrast
+from polyclinic.methods.site_contrast import CODE, code, gate_notes, site_contrast
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.gated_segmenter import GatedSegmenter
 from polyclinic.networks.head_calibration import (
@@ -167,17 +167,19 @@ class FedLC(Method):
             loss = loss + self.contrast * site_contrast(seen.gates, others, "squared")
         return loss
 
+    def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:
+        """What became of the gates, and what another site's code would change."""
+        return gate_notes(site, batch)
+
     def learn_calibration(self, site: Site) -> Message:
         """Train the calibration alone, everything before it at rest."""
         site.load({TRAINED: torch.ones(())})
-        steps = site.steps_of(
-            iterations=self.calibration.iterations, epochs=self.calibration.epochs
-        )
+        how = self.calibration
         site.fit(
             calibration_loss,
             only=under(site.net, CALIBRATION) & parameters(site.net),
-            steps=steps,
-            training=after_rounds(site.training, self.calibration.rate),
+            steps=site.steps_of(iterations=how.iterations, epochs=how.epochs),
+            training=after_rounds(site.training, how.rate),
         )
         return Message()
 

@@ -18,13 +18,14 @@ from polyclinic.data.cases import Batch
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Method, labelled_loss
 from polyclinic.federation.site import Parameters, Site
-from polyclinic.federation.weights import Weights
+from polyclinic.federation.weights import Weights, group
 from polyclinic.networks.contract import Segmenter
 from polyclinic.networks.parts import Names, everything
 
 MixingLoss = Literal["full", "supervised"]  # the method's whole objective, or the labels alone
 Uses = Literal["trained", "blended"]  # what a site uses: its own last model, or a new blend
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+MIXTURE = "mixture"  # W's group in a site's memory
 STEADY = 10  # passes over which the loss must be steady before the first learning ends early
 
 
@@ -79,26 +80,29 @@ class BlendingMethod(Method):
         receive_mixed(site, self.blended(site.net), loss, mixing)
 
     def diagnose(self, site: Site, batch: Batch) -> dict[str, float]:  # noqa: ARG002
-        """Mean and spread of W, and the share of weights in each tenth of its range."""
-        learned = [w.flatten() for name, w in site.memory.items() if name.startswith("mixture/")]
-        if not learned:
-            return {}
-        mixture = torch.cat(learned)
-        counts = torch.histc(mixture, bins=10, min=0, max=1) / len(mixture)
-        tenths = {
-            f"W {n / 10:.1f}-{(n + 1) / 10:.1f}": float(each) for n, each in enumerate(counts)
-        }
-        return {
-            "W mean": float(mixture.mean()),
-            "W deviation": float(mixture.std(correction=0)),
-            **tenths,
-        }
+        """What became of W."""
+        return mixture_notes(site)
 
     def finalize(self, site: Site) -> Message:
         """Use the model as the site trained it, or blend once more."""
         if site.first or self.uses == "blended":
             self.receive(site)
         return Message()
+
+
+def mixture_notes(site: Site) -> dict[str, float]:
+    """Mean and spread of a site's W, and the share of weights in each tenth of its range."""
+    learned = [w.flatten() for w in group(site.memory, MIXTURE).values()]
+    if not learned:
+        return {}
+    mixture = torch.cat(learned)
+    counts = torch.histc(mixture, bins=10, min=0, max=1) / len(mixture)
+    tenths = {f"W {n / 10:.1f}-{(n + 1) / 10:.1f}": float(each) for n, each in enumerate(counts)}
+    return {
+        "W mean": float(mixture.mean()),
+        "W deviation": float(mixture.std(correction=0)),
+        **tenths,
+    }
 
 
 def receive_mixed(
@@ -122,9 +126,9 @@ def mix_learned(
     W lives in the site's memory and is refined at each visit. Running statistics stay as received.
     """
     received = site.take(own.names)
-    first = not any(key.startswith("mixture/") for key in site.memory)
+    first = not any(key.startswith(f"{MIXTURE}/") for key in site.memory)
     start = torch.ones_like if mixing.start == "received" else torch.zeros_like
-    mixture = {n: site.memory.get(f"mixture/{n}", start(own[n])).clone() for n in own}
+    mixture = {n: site.memory.get(f"{MIXTURE}/{n}", start(own[n])).clone() for n in own}
 
     def blend() -> None:
         site.load({n: torch.lerp(own[n], received[n], mixture[n]) for n in own})
@@ -144,7 +148,7 @@ def mix_learned(
     if mixing.rate:
         with site.quiet():
             _learn_until_steady(site, loss, learn, own.names, first, mixing)
-    site.memory.update({f"mixture/{n}": w for n, w in mixture.items()})
+    site.memory.update({f"{MIXTURE}/{n}": w for n, w in mixture.items()})
 
 
 def _learn_until_steady(

@@ -1,6 +1,7 @@
 """Gates that know whose images they see: a site's code, and the contrast between sites' gates."""
 
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -8,6 +9,8 @@ from torch import Tensor
 from polyclinic.data.cases import Batch
 from polyclinic.federation.diagnosing import changed_pixels, share_of_objects
 from polyclinic.federation.site import Site
+from polyclinic.networks.contract import likeliest
+from polyclinic.networks.gated_segmenter import GatedSegmenter
 
 CODE = "gate.code"  # private: it says which site this is
 
@@ -21,14 +24,27 @@ def code(site: Site, other: int = 0) -> dict[str, Tensor]:
 def swapped(
     site: Site, batch: Batch, own: Mapping[str, Tensor], other: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """The pixels that another site's context changes, over those of the true objects."""
+    """The pixels that another site's context changes, over those of the objects."""
     if len(site.sites) == 1:
         return {}
     before = site.net(batch.images)
     site.load(other)
     after = site.net(batch.images)
     site.load(own)
-    return {"context swapped": changed_pixels(before, after) / share_of_objects(batch.labels)}
+    objects = share_of_objects(batch.labels, likeliest(before))
+    return {"context swapped": changed_pixels(before, after) / objects}
+
+
+def gate_notes(site: Site, batch: Batch) -> dict[str, float]:
+    """What became of a site's gates, and what another site's code would change; {} without any."""
+    gates = cast(GatedSegmenter, site.net).look(batch.images).gates
+    if gates is None:
+        return {}
+    return {
+        "gates saturated": float(((gates < 0.05) | (gates > 0.95)).float().mean()),
+        "gates over images": float(gates.float().std(0, correction=0).mean()),
+        **swapped(site, batch, code(site), code(site, 1)),
+    }
 
 
 def site_contrast(own: Tensor, others: Tensor, distance: str, margin: float = 1.0) -> Tensor:

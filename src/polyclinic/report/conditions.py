@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-from polyclinic.report.reading import Comparison, MethodRuns
+from polyclinic.report.reading import Comparison, MethodRuns, Run
 from polyclinic.report.words import enumeration
 
 AS_TRAINED = ", as trained"
@@ -25,7 +25,7 @@ class Conditions:
     model: str  # shared or trained
     weighting: str  # what sites counted by; "none" without an average
     seeds: tuple[int, ...]
-    settings: str  # a hash of all settings but seeds, names and folders
+    settings: str  # a hash of the start and of all settings but seeds, names and folders
 
 
 def scored_rows(comparison: Comparison) -> tuple[MethodRuns, ...]:
@@ -48,7 +48,7 @@ def conditions_of(method: MethodRuns) -> Conditions:
         model=method.model,
         weighting=first.about.weighting or "none",
         seeds=tuple(run.about.seed for run in method.runs),
-        settings=_hash(sorted({_text(_settings(run.settings)) for run in method.runs})),
+        settings=_hash(sorted({_text(_settings(run)) for run in method.runs})),
     )
 
 
@@ -84,9 +84,15 @@ def _rows(method: MethodRuns) -> tuple[MethodRuns, ...]:
     return (method, trained) if wanted == "both" else (trained,)
 
 
-def _settings(settings: Mapping[str, Any]) -> Any:
-    """The settings that a result depends on, whatever the machine and the study's name."""
-    kept = {key: each for key, each in settings.items() if key not in ("name", "seeds", "engine")}
+def _settings(run: Run) -> Any:
+    """The settings that a result depends on, whatever the machine and the study's name.
+
+    A file of weights counts by its fingerprint or, in older runs, by what was taken from it.
+    """
+    names = ("name", "seeds", "engine")
+    kept = {key: each for key, each in run.settings.items() if key not in names}
+    if kept.get("network", {}).get("pretrained"):
+        kept["network"] = {**kept["network"], "start": run.about.start or run.about.pretrained}
     return _without_folders(kept)
 
 

@@ -64,7 +64,8 @@ class About(_Record):
     `fold` is None without folds, `left_out` is the site that was to be unseen, if any, and `swept`
     what a sweep has set for the run, by key. Its first `shared_rounds` rounds are those of the run
     `shared_with`, where there are any. `pretrained` tells what the network took from a file of
-    weights, where there was one, and `weighting` what sites counted by in the average.
+    weights, where there was one, `start` is that file's fingerprint, and `weighting` what sites
+    counted by in the average.
     """
 
     method: str
@@ -80,6 +81,7 @@ class About(_Record):
     weighting: str = ""
     network: str
     pretrained: str = ""
+    start: str = ""
     parameters: int
     device: str
     threads: int

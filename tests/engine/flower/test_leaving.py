@@ -7,7 +7,7 @@ from polyclinic.engine.process import prepare_process
 from polyclinic.evaluation.scoring import ScoreRow
 from polyclinic.report import write_report
 from polyclinic.runs import DIAGNOSED, RunFolder
-from tests.engine.flower.hospitals import Hospitals, score_more
+from tests.engine.flower.hospitals import WEAK, Hospitals, score_more
 from tests.engine.flower.in_process import InProcessLink
 
 
@@ -31,6 +31,24 @@ def test_a_report_works_from_means_and_says_so(tmp_path):
     assert table.columns == ("spread of dice, faz",)
     page = write_report([folder.path], tmp_path / "report").read_text()
     assert f"{' and '.join(sorted(hospitals.names))} gave only means over test cases" in page
+
+
+@pytest.mark.parametrize("form", ["cases", "mean"])
+def test_of_sites_that_cannot_be_scored_notes_leave_where_those_of_cases_may(tmp_path, form):
+    hospitals = Hospitals(tmp_path, sites=2)
+    for name, kind in zip(hospitals.names, WEAK["fedicra"], strict=False):
+        (tmp_path / "data" / name / "labels").mkdir()
+        (tmp_path / "data" / name / "masks").rename(tmp_path / "data" / name / "labels" / kind)
+    services = hospitals.services(f'scores = "{form}"\n')
+    prepare_process(1)
+    study = hospitals.study("fedicra", "federation.rounds=1", "evaluation.choose=last")
+    hospitals.run_with(InProcessLink.of(services), study)
+    there, here = RunFolder(hospitals.run_folder(study)), RunFolder(hospitals.run_locally(study))
+    assert not there.scores("test")
+    local = [each for each in here.tables() if each.name == DIAGNOSED]
+    assert "gates saturated" in local[-1].columns
+    found = [each for each in there.tables() if each.name == DIAGNOSED]
+    assert found == (local if form == "cases" else [])
 
 
 @pytest.mark.parametrize(("cases", "spreads"), [(1, 0), (2, 0), (3, 1)])

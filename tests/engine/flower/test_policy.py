@@ -8,6 +8,8 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.weights import Weights
 from tests.engine.flower.hospitals import Hospitals
 
+START = ("training.pretrain=synthetic", "training.pretrain_steps=7")
+
 
 @pytest.fixture
 def study(tmp_path):
@@ -54,6 +56,26 @@ def test_budgets_inside_a_method_s_settings_count_too(policy, study):
         PolicyRefusal, match=r"feddp\.calibration\.iterations = 7 is more than the 6"
     ):
         policy(iterations=6).check_study(wanted, 5, ["encoder.a"])
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "named", "steps"),
+    [
+        ("fedavg", START, "training.pretrain_steps", 7),
+        ("pflfe", ("method.enhancement.share=3.1",), "pflfe.enhancement.share × training.it", 7),
+        ("fedrep", ("method.head_share=4.0",), "fedrep.head_share × training.iterations", 8),
+        ("metafed", ("method.alone=5.0",), "metafed.alone × training.iterations", 10),
+    ],
+)
+def test_steps_beside_a_round_s_own_count_too(policy, study, method, settings, named, steps):
+    wanted = study(method, *settings)
+    policy(iterations=steps).check_study(wanted, 5, ["encoder.a"])
+    with pytest.raises(PolicyRefusal, match=rf"{named}\w* = {steps} is more than the {steps - 1}"):
+        policy(iterations=steps - 1).check_study(wanted, 5, ["encoder.a"])
+
+
+def test_a_start_that_nobody_asked_for_is_no_budget(policy, study):
+    policy(iterations=2).check_study(study(), 5, ["encoder.a"])
 
 
 def test_disclosing_is_refused_before_anything_is_trained(policy, study):

@@ -1,4 +1,7 @@
-"""Across hospitals a start from a file travels as its hash; a site opens only what it lists."""
+"""Starts across hospitals: a file travels as its hash, and drawn images are learned at each site.
+
+A site opens only files that it lists, and learns only within its limits.
+"""
 
 import shutil
 
@@ -7,11 +10,16 @@ import torch
 from safetensors.torch import save_file
 
 from polyclinic.engine.flower.engine import travelling
-from polyclinic.engine.flower.wire import header_of
+from polyclinic.engine.flower.protocol import StageRequest, requesting
+from polyclinic.engine.flower.site_service import SiteService
+from polyclinic.engine.flower.wire import header_of, pack
+from polyclinic.engine.pretraining import learned
 from polyclinic.engine.process import prepare_process
 from polyclinic.engine.tensors import load_tensors
+from polyclinic.federation.message import Message
+from polyclinic.federation.weights import Weights
 from polyclinic.networks import UNet
-from tests.engine.flower.hospitals import Hospitals, greeting
+from tests.engine.flower.hospitals import Hospitals, greeting, run_of
 from tests.engine.flower.in_process import InProcessLink
 
 
@@ -45,6 +53,57 @@ def test_sites_with_the_file_start_from_it_as_on_one_machine(hospitals, tmp_path
     study = hospitals.study("fedper", f"network.pretrained={tmp_path / 'a.safetensors'}")
     plain = hospitals.study("fedper")
     hospitals.run_with(InProcessLink.of(services), study)
+    local, other = hospitals.run_locally(study), hospitals.run_locally(plain)
+    for name in hospitals.names:
+        here = hospitals.site_model(study, name)
+        there, elsewhere = (
+            load_tensors(run / "weights" / f"{name}.safetensors")[0] for run in (local, other)
+        )
+        assert all(torch.equal(here[key], there[key]) for key in there)
+        assert not all(torch.equal(here[key], elsewhere[key]) for key in here)
+
+
+def drawn_start(hospitals, method, steps, *overrides):
+    start = ("training.pretrain=synthetic", f"training.pretrain_steps={steps}")
+    return hospitals.study(method, *start, *overrides)
+
+
+@pytest.fixture
+def nothing_learned():
+    """Nobody learns from drawn images while the test runs."""
+    before = learned.cache_info()
+    yield
+    after = learned.cache_info()
+    assert (before.hits, before.misses) == (after.hits, after.misses)
+
+
+@pytest.mark.usefixtures("nothing_learned")
+def test_a_start_that_takes_too_long_is_refused_before_its_first_step(hospitals):
+    service, _ = hospitals.services("iterations = 2\n")
+    study = drawn_start(hospitals, "fedavg", 3)
+    stage = {"labels": "mask", "train": 4, "stage": "fit", "number": 1, "reads": -1, "writes": 2}
+    stage |= {"run": "the run", "keep": (), "encoding": "float32", "recipients": ()}
+    asked = requesting(StageRequest(**run_of(study), **stage))
+    message = Message(Weights.pack({"any": torch.zeros(1)}))
+    for request in (greeting(study), pack(asked, message, "float32").to_bytes()):
+        refused = header_of(service.respond(request))["refused"]
+        assert "training.pretrain_steps = 3 is more than the 2 allowed" in refused
+
+
+@pytest.mark.usefixtures("nothing_learned")
+def test_nothing_is_learned_for_a_study_that_nobody_approved(hospitals):
+    service = SiteService(hospitals.site_file(hospitals.names[0], studies="[]"), hospitals.tables)
+    response = header_of(service.respond(greeting(drawn_start(hospitals, "fedavg", 2))))
+    assert response["code"] == "approval"
+    (waiting,) = service.approvals.waiting()
+    text = service.approvals.description(waiting).read_text()
+    assert "starting from random weights, then 2 steps on drawn images" in text
+
+
+def test_sites_that_learn_from_drawn_images_start_as_on_one_machine(hospitals):
+    study = drawn_start(hospitals, "fedper", 2)
+    plain = hospitals.study("fedper")
+    hospitals.run_with(InProcessLink.of(hospitals.services()), study)
     local, other = hospitals.run_locally(study), hospitals.run_locally(plain)
     for name in hospitals.names:
         here = hospitals.site_model(study, name)

@@ -26,7 +26,7 @@ def described(study_hash: str, request: RunRequest, runs: OpenRuns) -> str:
     study, labels = runs.study(request.study), runs.kind(request.study)
     sites = runs.sites(request.sites, labels, runs.site.allow.cases)
     first = runs.runs(request.study)[: len(study.method)]  # with the first seed
-    runners = {run.choice.title: runs.runner(run, sites) for run in first}
+    runners = {run.choice.title: runs.untaught(run, sites) for run in first}
     return description(study_hash, study, runs.site, labels, runners)
 
 
@@ -60,13 +60,13 @@ def _trained(study: Study, labels: str, runners: Mapping[str, SiteRunner]) -> It
     task, training = study.task.built, study.training
     side = task.resolution
     budget = f"{training.iterations} steps" if training.iterations else f"{training.epochs} epochs"
-    start = study.network.pretrained
+    start, taught = study.network.pretrained, training.pretrain_steps
     yield f"- task: {task.name} ({', '.join(task.classes)}), images of {side} × {side} pixels"
     yield f"- this site trains on: {labels}"
     yield (
         f"- network: {study.network.name}, starting from "
         + (f"the weights with the SHA-256 {start.name}" if start else "random weights")
-        + (", then trained on drawn images" if training.pretrain == "synthetic" else "")
+        + (f", then {taught} steps on drawn images" if training.pretrain == "synthetic" else "")
     )
     seeds = ", ".join(map(str, study.seeds))
     yield f"- methods: {', '.join(runners)}; each with the seeds {seeds}"

@@ -1,5 +1,6 @@
 """The limits that a site sets to a study's settings."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
@@ -13,6 +14,8 @@ LEAST_SIDE = 32  # pixels: means over fewer show them
 LEAST_TURN = 5.0  # degrees of rotation that count as varying images
 LEAST_LOOK = 0.1  # of gamma, contrast or noise
 ABSOLUTE = ("learning_rate", "inner_rate", "selector_rate")
+SHARES = ("share", "alone", "personal")  # settings in multiples of a round's steps end so
+BOUNDED_BY = {"pretrain_steps": "iterations"}  # settings with a limit of another name
 LEAST_RATE = 1e-6  # below it nothing is learned, and an image's statistics leave all the same
 
 
@@ -31,7 +34,8 @@ def refused_settings(
         if not fits(name, allow.methods)
     ]
     for name, budget in budgets.items():
-        most = getattr(allow, name.rpartition(".")[2])
+        last = name.rpartition(".")[2]
+        most = getattr(allow, BOUNDED_BY.get(last, last))
         if budget > most:
             refused.append(f"{name} = {budget} is more than the {most} allowed")
     return refused
@@ -89,11 +93,20 @@ def validations(study: Study) -> int:
 
 
 def budgets_of(study: Study) -> dict[str, int]:
-    """Every setting of a study called iterations or epochs, the largest over its methods."""
-    pieces = [(piece.name, piece.built) for each in study.method for piece in (each, *each.then)]
+    """Every setting of a study called iterations or epochs, the largest over its methods.
+
+    So are steps of a start from drawn images, and what is told as a share of a round's steps.
+    """
+    training = study.training
+    unit = "iterations" if training.iterations else "epochs"
     largest: Counter[str] = Counter()
-    for name, settings in (("training", dict(study.training)), *pieces):
+    for name, settings in (("training", dict(training)), *_pieces(study)):
         largest |= Counter(dict(_budgets({name: settings})))
+        for share, value in _numbers({name: settings}, SHARES):
+            steps = math.ceil(value * (training.iterations or training.epochs or 0))
+            largest |= Counter({f"{share} × training.{unit}": steps})
+    if training.pretrain == "synthetic":
+        largest["training.pretrain_steps"] = training.pretrain_steps
     return dict(largest)
 
 
@@ -102,20 +115,28 @@ def rates_of(study: Study) -> dict[str, float]:
 
     A setting called `rate` is over that of `training`, and so are others but those of ABSOLUTE.
     """
-    pieces = [(piece.name, piece.built) for each in study.method for piece in (each, *each.then)]
     return {
         name: value if name.endswith(ABSOLUTE) else value * study.training.learning_rate
-        for piece, settings in pieces
-        for name, value in _rates({piece: settings})
+        for piece, settings in _pieces(study)
+        for name, value in _numbers({piece: settings}, ("rate",))
     }
 
 
-def _rates(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+def _pieces(study: Study) -> Iterator[tuple[str, Any]]:
+    """Methods and finishing steps by name."""
+    for each in study.method:
+        yield from ((piece.name, piece.built) for piece in (each, *each.then))
+
+
+def _numbers(
+    settings: Mapping[str, Any], ends: tuple[str, ...], prefix: str = ""
+) -> Iterator[tuple[str, float]]:
+    """All settings that are numbers and whose names end so."""
     for key, value in settings.items():
         inner = vars(value) if is_dataclass(value) else value
         if isinstance(inner, Mapping):
-            yield from _rates(inner, f"{prefix}{key}.")
-        elif key.endswith("rate") and isinstance(value, int | float):
+            yield from _numbers(inner, ends, f"{prefix}{key}.")
+        elif key.endswith(ends) and isinstance(value, int | float):
             yield f"{prefix}{key}", value
 
 

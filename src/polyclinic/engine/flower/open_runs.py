@@ -118,16 +118,26 @@ class OpenRuns:
                 return run
         raise PayloadError("the study has no run of this method with this seed")
 
-    def runner(self, run: Run, sites: tuple[SiteInfo, ...]) -> SiteRunner:
-        """The network of a run with these sites, without a look at any data."""
-        return SiteRunner(assignment_of(run, sites), self.device)
+    def untaught(self, run: Run, sites: tuple[SiteInfo, ...]) -> SiteRunner:
+        """The network of a run with these sites, without a look at any data or a step of training.
+
+        Its weights may be others than those that the run starts from.
+        """
+        assignment = assignment_of(run, sites)
+        training = assignment.training.model_copy(update={"pretrain": "none"})
+        return SiteRunner(replace(assignment, training=training), self.device)
 
     def open(self, request: RunRequest, labels: str, train: int) -> SiteRun:
-        """The run of a request, at a site with such labels and so many training cases."""
+        """The run of a request, at a site with such labels and so many training cases.
+
+        Limits are checked before the network is trained to start from, which takes time.
+        """
         asked = (request.study, request.method, request.seed)
         if self._opened is None or self._opened[0] != (asked, request.sites, labels, train):
             run = self.run(request)
-            runner = self.runner(run, self.sites(request.sites, labels, train))
+            sites = self.sites(request.sites, labels, train)
+            self.policy.check_run(run.study, train, self.untaught(run, sites))
+            runner = SiteRunner(assignment_of(run, sites), self.device)
             opened = SiteRun(run, self.data(request.study, run.choice.labels), runner)
             self._opened = (asked, request.sites, labels, train), opened
         return self._opened[1]

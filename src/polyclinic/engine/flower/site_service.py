@@ -136,12 +136,11 @@ class SiteService:
         # First all that can be refused without a look at the data, which would divide them, too.
         run, needed = self.runs.run(request), self.policy.allow.cases
         unseen = self.runs.sites(request.sites, self.runs.kind(request.study), needed)
-        self.policy.check_run(run.study, needed, self.runs.runner(run, unseen))
+        self.policy.check_run(run.study, needed, self.runs.untaught(run, unseen))
         self._check_approved(request)
         data = self.runs.data(request.study, run.choice.labels)
         about = site_info(data, run.study.task.built)
-        opened = self.runs.open(request, about.kind, about.train)
-        self.policy.check_run(run.study, about.train, opened.runner)
+        self.runs.open(request, about.kind, about.train)
         response = GreetingResponse(
             about=about,
             scorable=len(data.scorable("val", run.study.task.built.regions)),
