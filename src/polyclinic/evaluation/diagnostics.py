@@ -32,6 +32,7 @@ DIAGNOSTICS: Mapping[str, Diagnostic] = {
         "the pseudo label keeps only {value:.0%} of the predicted foreground",
     ),
     "pseudo label share": Diagnostic("foreground of the pseudo label, as a share of all pixels"),
+    "consensus labels": Diagnostic("share of pixels that get a consensus label"),
     "pseudo label Dice": Diagnostic("Dice of the pseudo label's foreground with the mask"),
     "decoders differ": Diagnostic(
         "share of pixels that the two decoders see as different classes",
@@ -55,7 +56,7 @@ DIAGNOSTICS: Mapping[str, Diagnostic] = {
     ),
     "W deviation": Diagnostic("standard deviation of the learned mixture over weights"),
     "context swapped": Diagnostic(
-        "pixels whose class changes with another site's context, over those of the true objects",
+        "pixels whose class changes with another site's context, over those of the objects",
         lambda value: value < 0.02,
         "swapping contexts changes pixels of {value:.1%} of the objects' area: the context has "
         "hardly an effect",
