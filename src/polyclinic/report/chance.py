@@ -7,7 +7,6 @@ import numpy as np
 
 from polyclinic.evaluation.permuting import FEWEST_SITES
 from polyclinic.evaluation.ranking import (
-    Patients,
     Ranked,
     Sample,
     common_sample,
@@ -16,6 +15,7 @@ from polyclinic.evaluation.ranking import (
 )
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report.conditions import ceilings_of, scored_rows
+from polyclinic.report.patients import patients_of
 from polyclinic.report.reading import Comparison, MethodRuns
 from polyclinic.report.words import enumeration
 
@@ -34,7 +34,7 @@ def ranked(comparison: Comparison, metric: str) -> list[Ranked]:
     if better is None or len(methods) < 2 or _means_only(comparison):
         return []
     values = {each.title: _by_case(each, metric, OVERALL, comparison) for each in methods}
-    return ranking(values, _patients(comparison), higher=better == "higher")
+    return ranking(values, patients_of(comparison), higher=better == "higher")
 
 
 def near_best(
@@ -71,7 +71,7 @@ def cautions(comparison: Comparison) -> Iterator[str]:
             f"{enumeration(means)} gave means only, not the scores of cases: there are no "
             "intervals and no tests."
         )
-    elif not all(n for cases in _patients(comparison).values() for n in cases.values()):
+    elif not all(n for cases in patients_of(comparison).values() for n in cases.values()):
         yield (
             "Some runs do not tell which cases are of one patient: each case counts as a patient, "
             "so that intervals and p are too small where a patient has several."
@@ -92,7 +92,7 @@ def _sample(comparison: Comparison, metric: str, region: str) -> Sample | None:
     if len(methods) < 2 or _means_only(comparison):
         return None
     values = {each.title: _by_case(each, metric, region, comparison) for each in methods}
-    return common_sample(values, _patients(comparison))
+    return common_sample(values, patients_of(comparison))
 
 
 def _compared(comparison: Comparison) -> list[MethodRuns]:
@@ -117,17 +117,6 @@ def _by_case(
         site: {case: float(np.mean(values)) for case, values in cases.items()}
         for site, cases in found.items()
     }
-
-
-def _patients(comparison: Comparison) -> Patients:
-    """Numbers of patients; a case is unknown as soon as one run does not tell."""
-    found: dict[str, dict[str, int]] = {}
-    for run in comparison.runs:
-        for site, cases in run.patients.items():
-            known = found.setdefault(site, {})
-            for case, number in cases.items():
-                known[case] = min(number, known.get(case, number))
-    return found
 
 
 def _means_only(comparison: Comparison) -> list[str]:
