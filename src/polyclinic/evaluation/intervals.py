@@ -1,5 +1,6 @@
 """How far a mean can be off: bootstrap intervals over patients, whose cases are no strangers."""
 
+import math
 from collections.abc import Hashable, Sequence
 from statistics import NormalDist
 
@@ -8,6 +9,12 @@ from numpy.typing import NDArray
 
 DRAWS = 4000
 SHARE = 0.95
+LEAST = 3  # patients of a site
+FREEDOM = 7.5  # degrees of it; with fewer, intervals hold the truth too seldom
+NONE_FOR_FEW = (
+    "– stands where patients are too few for an interval: fewer than 9 at a single site, and for a "
+    "mean over sites fewer than 5 at each of two, 4 at each of three or 3 at any."
+)
 
 Numbers = NDArray[np.float64]
 
@@ -24,23 +31,24 @@ def bootstrap_interval(
     Each draw takes as many groups as there are, with repetition. With `sites` it is the interval
     of the mean over sites of their means, and groups are drawn within their site. Few groups
     would give too short an interval, so the percentiles are moved outwards (Hesterberg 2015,
-    section 3.3). Where no site has two groups it is the mean itself, twice.
+    section 3.3). Where even that would not do it is NaN.
     """
     if not len(values) or len(values) != len(groups):
         raise ValueError(f"{len(values)} values need as many groups, got {len(groups)}")
     owners = np.array(_numbers(sites if sites is not None else [0] * len(values)))
     numbers = np.array(_numbers(list(zip(owners.tolist(), groups, strict=True))))
     rng = np.random.default_rng(seed)
-    means, variances, counts = [], [], []
-    for site in range(int(owners.max()) + 1):
+    counts = np.bincount(owners[np.unique(numbers, return_index=True)[1]])
+    if counts.min() < LEAST or _freedom(1 / counts, counts) < FREEDOM:
+        return math.nan, math.nan
+    means, variances = [], []
+    for site, count in enumerate(counts.tolist()):
         sums, sizes = _by_group(np.asarray(values, np.float64), numbers, owners == site)
-        count = len(sums)
         drawn = rng.integers(count, size=(DRAWS, count))
         means.append(sums[drawn].sum(1) / sizes[drawn].sum(1))
         apart = (sums - sizes * sums.sum() / sizes.sum()) / sizes.mean()
-        variances.append(float(apart @ apart) / count / max(count - 1, 1))
-        counts.append(count)
-    edge = _tail(np.array(variances), np.array(counts))
+        variances.append(float(apart @ apart) / count / (count - 1))
+    edge = _tail(np.array(variances), counts)
     low, high = np.quantile(np.mean(means, axis=0), [edge, 1 - edge])
     return float(low), float(high)
 
@@ -77,12 +85,16 @@ def _tail(variances: Numbers, counts: NDArray[np.intp]) -> float:
     """The share of draws below the interval, so that it is as long as Student's would be.
 
     `variances` are those of the sites' means; drawing anew makes them too small, each by its
-    number of groups. Degrees of freedom are Satterthwaite's.
+    number of groups.
     """
     usual = (1 - SHARE) / 2
     drawn = float(variances @ ((counts - 1) / counts))
     if drawn <= 0:
         return usual
-    freedom = variances.sum() ** 2 / float(variances**2 @ (1 / np.maximum(counts - 1, 1)))
     wider = float(np.sqrt(variances.sum() / drawn))
-    return NormalDist().cdf(-t_quantile(1 - usual, float(freedom)) * wider)
+    return NormalDist().cdf(-t_quantile(1 - usual, _freedom(variances, counts)) * wider)
+
+
+def _freedom(variances: Numbers, counts: NDArray[np.intp]) -> float:
+    """Satterthwaite's degrees of freedom of a sum of means with these variances."""
+    return float(variances.sum() ** 2 / (variances**2 @ (1 / (counts - 1))))

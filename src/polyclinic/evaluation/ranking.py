@@ -5,8 +5,7 @@ a method's the mean over sites of the mean over cases. Patients are drawn anew o
 as a whole; seeds are never counted as cases.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +27,7 @@ class Ranked:
 
     `chance` is how often sign flips alone give such a distance, corrected by Holm over all methods
     compared with the best; 1 for the best itself. `over_sites` is the same of a test over sites,
-    None where there are too few. The interval is NaN where a site has a single patient.
+    None where there are too few. The interval is NaN where patients are too few for one.
     """
 
     title: str
@@ -87,11 +86,12 @@ def ranking(
     sites = np.array([sample.weights(site) for site in dict.fromkeys(sample.sites)])
     means = {title: sites @ values for title, values in sample.scores.items()}
     over_sites = site_chances(means, best)
+    whose = sample.patients.tolist()
     return [
         Ranked(
             title,
             scores[title],
-            *_interval(sample, title),
+            *bootstrap_interval(sample.scores[title].tolist(), whose, sample.sites),
             scores[best] - scores[title],
             chances[title],
             over_sites.get(title),
@@ -127,13 +127,3 @@ def common_sample(methods: Mapping[str, Values], patients: Patients) -> Sample |
             for title, values in methods.items()
         },
     )
-
-
-def _interval(sample: Sample, title: str) -> tuple[float, float]:
-    whose: dict[str, set[int]] = {}
-    for site, patient in zip(sample.sites, sample.patients.tolist(), strict=True):
-        whose.setdefault(site, set()).add(patient)
-    if min(map(len, whose.values())) < 2:
-        return math.nan, math.nan
-    values: Sequence[float] = sample.scores[title].tolist()
-    return bootstrap_interval(values, sample.patients.tolist(), sample.sites)

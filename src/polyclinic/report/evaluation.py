@@ -3,12 +3,14 @@
 Every model stands where a study's report has a method.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
+from polyclinic.evaluation.intervals import NONE_FOR_FEW
 from polyclinic.evaluation.scoring import numbered
 from polyclinic.evaluation.statistics import summarise
 from polyclinic.predict.evaluating import Evaluation, Shown
@@ -50,6 +52,8 @@ def write_evaluation(
     write_tables(tables, to)
     examples = _examples(evaluation, comparison)
     measures = [table.measure for table in tables]
+    intervals = _intervals(evaluation)
+    few = any(math.isnan(f.low) for s in intervals.values() for *_, m in s for f in m.values())
     titles = [about.title for about in packages.values()]
     context = {
         **scores_of(comparison, tables),
@@ -58,7 +62,8 @@ def write_evaluation(
         "facts": _facts(evaluation, in_square=in_square),
         "packages": packages,
         "measures": measures,
-        "intervals": _intervals(evaluation),
+        "intervals": intervals,
+        "none_for_few": NONE_FOR_FEW if few else "",
         "differences": _differences(evaluation),
         "matrices": _matrices(evaluation, measures),
         "figures": by_section(_figures(comparison)),
