@@ -75,7 +75,8 @@ def failures(facts: PackageFacts) -> list[str]:
     few = sorted({score.site for score in scores if score.patients < 20})
     if few:
         told.append(
-            f"Fewer than 20 patients were tested at {', '.join(few)}: intervals are wide, or there are none."
+            f"Fewer than 20 patients were tested at {', '.join(few)}: intervals are wide, if there "
+            "are any."
         )
     weak = [f"{site.name} ({site.labels})" for site in facts.sites if site.labels != "mask"]
     if weak:

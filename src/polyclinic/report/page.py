@@ -18,6 +18,7 @@ from polyclinic.report.elsewhere import Elsewhere, elsewhere
 from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_markdown, to_terminal
 from polyclinic.report.figures.shown import SECTIONS, Shown, captions, shown_figures
 from polyclinic.report.figures.style import FORMS, Style, style
+from polyclinic.report.folds import folds_sentence
 from polyclinic.report.methods_text import methods_paragraph, used
 from polyclinic.report.overview import (
     choice_sentence,
@@ -156,6 +157,7 @@ def _context(
         "winners": winners(tables),
         "method_lines": method_lines(comparison),
         "choice": choice_sentence(comparison),
+        "folds": folds_sentence(comparison),
         "partial": partial_sentence(comparison),
         "means": means_sentence(comparison),
         "figures": by_section(figures),
