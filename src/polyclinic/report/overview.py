@@ -117,8 +117,8 @@ def means_sentence(comparison: Comparison) -> str:
         return ""
     return (
         f"{enumeration(sorted(only))} gave only means over test cases, so each counts as one case "
-        "there: ± says nothing, and intervals and p of the ranking are those of means. Spreads "
-        "over the cases, as these sites told them, are among the diagnostics."
+        "there: ± says nothing, and there is no ranking. Spreads over the cases, as these sites "
+        "told them, are among the diagnostics."
     )
 
 

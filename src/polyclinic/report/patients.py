@@ -32,6 +32,16 @@ def patients_of(comparison: Comparison) -> Patients:
     }
 
 
+def all_known(comparison: Comparison) -> bool:
+    """Whether every run tells which cases are of one patient."""
+    return all(
+        number
+        for run in comparison.runs
+        for cases in run.patients.values()
+        for number in cases.values()
+    )
+
+
 def _by_patient(cases: Mapping[str, int]) -> list[list[str]]:
     """The cases of each patient, each alone whose patient is unknown."""
     found: dict[int | str, list[str]] = {}
