@@ -3,13 +3,17 @@
 import numpy as np
 import pytest
 
+from polyclinic.catalog import BUILT_IN
+from polyclinic.config import load_study
 from polyclinic.report.chance import ranked
 from polyclinic.report.folds import folds_sentence
 from polyclinic.report.overview import facts, method_lines, same_settings, warnings
 from polyclinic.report.page import write_report
+from polyclinic.report.patients import patients_of
 from polyclinic.report.reading import read_runs
 from polyclinic.report.score_tables import comparison_table, missing_seeds
 from polyclinic.runs import Finished, Score
+from tests.federations import run_locally
 from tests.report.invented import write_run
 from tests.report.reading_pages import Page
 
@@ -134,3 +138,46 @@ def test_without_folds_nothing_is_said_of_them(study):
     comparison = read_runs([study])
     assert folds_sentence(comparison) == ""
     assert "Folds" not in dict(facts(comparison))
+
+
+STUDY = """
+name = "folded"
+task = { name = "fundus", resolution = 32 }
+method = ["fedavg", "local"]
+[data]
+source = "synthetic"
+only = ["amber", "birch"]
+size = 0.3
+folds = 2
+given = "recut"
+[network]
+name = "unet"
+width = 2
+[training]
+batch = 4
+epochs = 1
+[federation]
+rounds = 1
+[evaluation]
+metrics = ["dice"]
+pictures = false
+"""
+
+
+def test_a_study_with_folds_is_ranked_over_the_patients_of_all_of_them(tmp_path):
+    (tmp_path / "study.toml").write_text(STUDY)
+    study = load_study(tmp_path / "study.toml", [], BUILT_IN)
+    run_locally(study, tmp_path / "runs", watch=lambda run, event: None)
+    comparison = read_runs([tmp_path / "runs" / "folded"])
+    folds = [run.patients for run in comparison.methods[0].runs]
+    assert len(folds) == 2
+    for site, cases in patients_of(comparison).items():
+        counts = [len(set(fold[site].values())) for fold in folds]
+        assert all(1 in fold[site].values() for fold in folds), "numbers begin anew"
+        assert len(set(cases.values())) == sum(counts)
+    report = write_report([tmp_path / "runs" / "folded"], tmp_path / "report")
+    text = Page(report.read_text("utf-8")).text
+    assert "each of which was the test set in turn" in text
+    assert "The runs of" not in text
+    assert "of 1 epoch at every site" in report.with_name("methods.txt").read_text()
+    assert report.with_name("table-ranking-dice.csv").exists()
