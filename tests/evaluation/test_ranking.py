@@ -7,7 +7,7 @@ import scikit_posthocs
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from polyclinic.evaluation.intervals import bootstrap_interval, t_quantile
+from polyclinic.evaluation.intervals import bootstrap_interval, bootstrap_intervals, t_quantile
 from polyclinic.evaluation.permuting import holm, sign_flips, site_chances
 from polyclinic.evaluation.ranking import ranking
 
@@ -147,6 +147,16 @@ def test_so_few_patients_have_no_interval(patients):
 def test_so_many_patients_have_one(patients):
     low, high = interval_of(patients)
     assert low < high
+
+
+def test_intervals_of_several_methods_are_those_that_each_has_alone():
+    rng = np.random.default_rng(12)
+    rows, patients = rng.normal(size=(3, 90)).tolist(), np.repeat(range(30), 3).tolist()
+    sites = np.repeat(["a", "b"], 45).tolist()
+    together = bootstrap_intervals(rows, patients, sites)
+    alone = [bootstrap_interval(row, patients, sites) for row in rows]
+    assert np.array(together) == pytest.approx(np.array(alone))
+    assert len(set(together)) == 3
 
 
 def test_quantiles_of_student_are_scipys():

@@ -33,24 +33,40 @@ def bootstrap_interval(
     would give too short an interval, so the percentiles are moved outwards (Hesterberg 2015,
     section 3.3). Where even that would not do it is NaN.
     """
-    if not len(values) or len(values) != len(groups):
-        raise ValueError(f"{len(values)} values need as many groups, got {len(groups)}")
-    owners = np.array(_numbers(sites if sites is not None else [0] * len(values)))
+    return bootstrap_intervals([values], groups, sites, seed=seed)[0]
+
+
+def bootstrap_intervals(
+    rows: Sequence[Sequence[float]],
+    groups: Sequence[Hashable],
+    sites: Sequence[Hashable] | None = None,
+    *,
+    seed: int = 0,
+) -> list[tuple[float, float]]:
+    """The interval of each row of values, which are of the same groups and sites: the same draws.
+
+    Each is the one that the row would have alone.
+    """
+    table = np.asarray(rows, np.float64)
+    if not table.size or table.shape[1] != len(groups):
+        raise ValueError(f"{table.shape[1]} values need as many groups, got {len(groups)}")
+    owners = np.array(_numbers(sites if sites is not None else [0] * len(groups)))
     numbers = np.array(_numbers(list(zip(owners.tolist(), groups, strict=True))))
-    rng = np.random.default_rng(seed)
     counts = np.bincount(owners[np.unique(numbers, return_index=True)[1]])
     if counts.min() < LEAST or _freedom(1 / counts, counts) < FREEDOM:
-        return math.nan, math.nan
-    means, variances = [], []
+        return [(math.nan, math.nan)] * len(table)
+    rng = np.random.default_rng(seed)
+    means, variances = np.zeros((DRAWS, len(table))), []
     for site, count in enumerate(counts.tolist()):
-        sums, sizes = _by_group(np.asarray(values, np.float64), numbers, owners == site)
-        drawn = rng.integers(count, size=(DRAWS, count))
-        means.append(sums[drawn].sum(1) / sizes[drawn].sum(1))
-        apart = (sums - sizes * sums.sum() / sizes.sum()) / sizes.mean()
-        variances.append(float(apart @ apart) / count / (count - 1))
-    edge = _tail(np.array(variances), counts)
-    low, high = np.quantile(np.mean(means, axis=0), [edge, 1 - edge])
-    return float(low), float(high)
+        own = owners == site
+        sums, sizes = _by_group(table[:, own], numbers[own])
+        times = _times_drawn(rng, count)
+        means += times @ sums / (times @ sizes) / len(counts)
+        apart = (sums - sizes * sums.sum(0) / sizes.sum()) / sizes.mean()
+        variances.append((apart**2).sum(0) / count / (count - 1))
+    edges = [_tail(each, counts) for each in np.transpose(variances)]
+    ends = (np.quantile(m, [e, 1 - e]) for m, e in zip(means.T, edges, strict=True))
+    return [(float(low), float(high)) for low, high in ends]
 
 
 def t_quantile(share: float, freedom: float) -> float:
@@ -72,13 +88,18 @@ def _numbers(names: Sequence[Hashable]) -> list[int]:
     return [numbers[name] for name in names]
 
 
-def _by_group(
-    values: Numbers, numbers: NDArray[np.intp], own: NDArray[np.bool_]
-) -> tuple[Numbers, Numbers]:
-    """The sums and sizes of the groups of a site's own values."""
-    places = np.unique(numbers[own], return_inverse=True)[1]
-    sums: Numbers = np.bincount(places, weights=values[own]).astype(np.float64)
-    return sums, np.bincount(places).astype(np.float64)
+def _by_group(table: Numbers, numbers: NDArray[np.intp]) -> tuple[Numbers, Numbers]:
+    """The sums (groups × rows) and sizes (groups × 1) of the groups in a table's rows."""
+    places = np.unique(numbers, return_inverse=True)[1]
+    sums: Numbers = np.stack([np.bincount(places, row) for row in table], axis=1, dtype=np.float64)
+    return sums, np.bincount(places).astype(np.float64)[:, None]
+
+
+def _times_drawn(rng: np.random.Generator, count: int) -> Numbers:
+    """How often each of so many groups is in each draw: DRAWS × groups."""
+    drawn = rng.integers(count, size=(DRAWS, count)) + count * np.arange(DRAWS)[:, None]
+    times = np.bincount(drawn.ravel(), minlength=DRAWS * count)
+    return times.reshape(DRAWS, count).astype(np.float64)
 
 
 def _tail(variances: Numbers, counts: NDArray[np.intp]) -> float:

@@ -5,13 +5,14 @@ a method's the mean over sites of the mean over cases. Patients are drawn anew o
 as a whole; seeds are never counted as cases.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.evaluation.intervals import SHARE, bootstrap_interval
+from polyclinic.evaluation.intervals import SHARE, bootstrap_intervals
 from polyclinic.evaluation.permuting import holm, sign_flips, site_chances
 
 Values = Mapping[str, Mapping[str, float]]
@@ -54,7 +55,7 @@ class Sample:
 
     def weights(self, site: str | None = None, *, images: bool = False) -> Numbers:
         """What each case counts in the mean over sites, in a site's mean or over all images."""
-        counts = {name: self.sites.count(name) for name in self.sites}
+        counts = Counter(self.sites)
         if images:
             return np.full(len(self.sites), 1 / len(self.sites))
         if site is not None:
@@ -86,12 +87,14 @@ def ranking(
     sites = np.array([sample.weights(site) for site in dict.fromkeys(sample.sites)])
     means = {title: sites @ values for title, values in sample.scores.items()}
     over_sites = site_chances(means, best)
-    whose = sample.patients.tolist()
+    rows = [values.tolist() for values in sample.scores.values()]
+    found = bootstrap_intervals(rows, sample.patients.tolist(), sample.sites)
+    intervals = dict(zip(sample.scores, found, strict=True))
     return [
         Ranked(
             title,
             scores[title],
-            *bootstrap_interval(sample.scores[title].tolist(), whose, sample.sites),
+            *intervals[title],
             scores[best] - scores[title],
             chances[title],
             over_sites.get(title),
