@@ -7,7 +7,7 @@ import scikit_posthocs
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from polyclinic.evaluation.intervals import bootstrap_interval, t_quantile
+from polyclinic.evaluation.intervals import bootstrap_interval, bootstrap_intervals, t_quantile
 from polyclinic.evaluation.permuting import holm, sign_flips, site_chances
 from polyclinic.evaluation.ranking import ranking
 
@@ -129,6 +129,36 @@ def test_a_site_with_one_patient_has_no_interval():
     assert math.isnan(alone[0].low)
 
 
+def interval_of(patients):
+    """The interval with so many patients at each site, two cases each."""
+    drawn = [(s, (s, n)) for s, count in enumerate(patients) for n in range(count) for _ in "ab"]
+    sites, whose = zip(*drawn, strict=True)
+    return bootstrap_interval(np.random.default_rng(0).normal(size=len(whose)), whose, sites)
+
+
+@pytest.mark.parametrize(
+    "patients", [(1,), (2,), (5,), (8,), (4, 4), (2,) * 9, (40, 2, 2, 2), (3, 3, 3), (20, 1)]
+)
+def test_so_few_patients_have_no_interval(patients):
+    assert all(map(math.isnan, interval_of(patients)))
+
+
+@pytest.mark.parametrize("patients", [(9,), (5, 5), (4, 4, 4), (40, 4, 4, 4), (3, 3, 3, 3)])
+def test_so_many_patients_have_one(patients):
+    low, high = interval_of(patients)
+    assert low < high
+
+
+def test_intervals_of_several_methods_are_those_that_each_has_alone():
+    rng = np.random.default_rng(12)
+    rows, patients = rng.normal(size=(3, 90)).tolist(), np.repeat(range(30), 3).tolist()
+    sites = np.repeat(["a", "b"], 45).tolist()
+    together = bootstrap_intervals(rows, patients, sites)
+    alone = [bootstrap_interval(row, patients, sites) for row in rows]
+    assert np.array(together) == pytest.approx(np.array(alone))
+    assert len(set(together)) == 3
+
+
 def test_quantiles_of_student_are_scipys():
     for freedom in (3, 4.5, 9, 30, 1000):
         assert t_quantile(0.975, freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=0.01)
@@ -171,13 +201,20 @@ def held(rng, sites, cases, rounds):
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
     # 200 draws with a fixed seed; 3 standard errors around 95 %.
     assert 0.90 <= held(np.random.default_rng(9), (8, 8, 8), 4, 200) <= 0.995
+    assert 0.90 <= held(np.random.default_rng(9), (40, 4, 4, 4), 2, 200) <= 0.995
+
+
+SIMULATED = [
+    *[(9,), (10,), (5, 5), (4, 4, 4), (6, 6, 6), (3, 3, 3, 3), (40, 4, 4, 4)],
+    *[(5, 5, 5, 5, 5), (8, 8, 8, 8), (12, 30, 20), (20,), (60,)],
+]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cases", [1, 6])
-@pytest.mark.parametrize("sites", [(5, 5, 5, 5, 5), (8, 8, 8, 8), (12, 30, 20), (20,), (60,)])
-def test_intervals_over_patients_hold_the_truth_in_93_to_97_of_100(sites, cases):
-    assert 0.93 <= held(np.random.default_rng(10), sites, cases, 2000) <= 0.97
+@pytest.mark.parametrize("sites", SIMULATED)
+def test_intervals_over_patients_hold_the_truth_in_92_to_97_of_100(sites, cases):
+    assert 0.915 <= held(np.random.default_rng(10), sites, cases, 2000) <= 0.97
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_a_package_tells_where_it_comes_from(trained, package):
     assert set(scores) == {(s, m) for s in ("fjord", "grove") for m in ("dice", "hd95")}
     values = [r.value for r in trained.folder.scores("test") if r[2] == "fjord" and r[5] == "dice"]
     assert scores["fjord", "dice"].mean == pytest.approx(np.mean(values))
-    assert scores["fjord", "dice"].low <= np.mean(values) <= scores["fjord", "dice"].high
+    assert math.isnan(scores["fjord", "dice"].low), "two patients are too few for an interval"
     assert facts.quality.split == "val"
     assert np.isclose(sum(facts.quality.histogram), 1)
     assert set(facts.quality.limits) == {"size", "image", "flips", "unsure"}

@@ -1,6 +1,7 @@
 """Packages on labelled folders: the run's scores again, intervals, differences, a matrix."""
 
 import csv
+import math
 import os
 import subprocess
 import sys
@@ -15,9 +16,12 @@ import polyclinic
 from polyclinic.cli import app
 from polyclinic.data.errors import DataError
 from polyclinic.data.tasks import TASKS
-from polyclinic.evaluation.intervals import bootstrap_interval
+from polyclinic.evaluation import METRICS
+from polyclinic.evaluation.intervals import NONE_FOR_FEW, bootstrap_interval
 from polyclinic.predict import PackageError, load
 from polyclinic.predict.evaluating import evaluate
+from polyclinic.predict.facts import ScoreFacts
+from polyclinic.predict.pages import score
 from polyclinic.report.evaluation import write_evaluation
 from tests.predict.hand_made import disc, hand_made
 
@@ -47,13 +51,42 @@ def a_site(folder: Path, *, cases: int = 4, more: str = "") -> Path:
 
 
 def test_means_come_with_intervals_over_patients(models, tmp_path):
-    found = evaluate({"good": models["good"]}, [a_site(tmp_path / "north")], metrics=["dice"])
+    site = a_site(tmp_path / "north", cases=18)
+    found = evaluate({"good": models["good"]}, [site], metrics=["dice"])
     ((model, facts),) = found.summary()
-    assert (model, facts.site, facts.cases, facts.patients) == ("good", "north", 4, 2)
+    assert (model, facts.site, facts.cases, facts.patients) == ("good", "north", 18, 9)
     assert facts.mean > 0.9
     assert facts.low <= facts.mean <= facts.high
     values = [row.value for row in found.scores]
     assert facts.mean == pytest.approx(np.mean(values))
+
+
+def test_so_few_patients_have_no_interval_anywhere(models, tmp_path):
+    found = evaluate(models, [a_site(tmp_path / "north", cases=16)], metrics=["dice"])
+    (_, facts), _ = found.summary()
+    assert facts.patients == 8
+    assert math.isnan(facts.low)
+    assert math.isnan(facts.high)
+    assert math.isnan(found.difference("bad", "north", "dice")[1])
+    assert score(facts) == f"{100 * facts.mean:.1f} (–)"
+    page = write_evaluation(found, tmp_path / "out", {n: m.facts for n, m in models.items()})
+    assert NONE_FOR_FEW in page.read_text()
+    assert "nan" not in page.read_text().split('id="intervals"')[1].split("</section>")[0]
+
+
+def test_a_package_keeps_that_there_is_no_interval(tmp_path):
+    few, many = (
+        ScoreFacts.of((site, "faz", "dice"), METRICS["dice"], [0.5, 0.7] * times, range(2 * times))
+        for site, times in (("north", 1), ("south", 5))
+    )
+    hand_made(scores=(few, many)).write(tmp_path / "p.polyclinic")
+    model = load(tmp_path / "p.polyclinic", threads=1)
+    first, second = model.facts.scores
+    assert (first.mean, math.isnan(first.low), second) == (0.6, True, many)
+    assert "| 60.0 (–) |" in model.card
+    assert NONE_FOR_FEW in model.card
+    hand_made(scores=(many,)).write(tmp_path / "q.polyclinic")
+    assert NONE_FOR_FEW not in load(tmp_path / "q.polyclinic", threads=1).card
 
 
 def test_a_site_may_name_the_file_of_its_task(models, tmp_path):
@@ -84,7 +117,8 @@ def test_distances_are_in_millimetres(models, tmp_path):
 
 
 def test_models_are_compared_on_the_same_cases(models, tmp_path):
-    found = evaluate(models, [a_site(tmp_path / "north")], metrics=["dice", "iou"])
+    site = a_site(tmp_path / "north", cases=18)
+    found = evaluate(models, [site], metrics=["dice", "iou"])
     mean, low, high = found.difference("bad", "north", "dice")
     first, second = (
         np.array([r.value for r in found.scores if (r.model, r.metric) == (m, "dice")])
@@ -167,7 +201,6 @@ def test_an_interval_holds_what_it_should():
         low, high = bootstrap_interval(values.tolist(), patients.tolist(), seed=seed)
         inside += low < 0 < high
     assert 0.87 <= inside / 200 <= 0.99
-    assert bootstrap_interval([1.0, 2.0], ["a", "a"]) == (1.5, 1.5)
     with pytest.raises(ValueError, match="2 values need as many groups"):
         bootstrap_interval([1.0, 2.0], ["a"])
 

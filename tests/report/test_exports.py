@@ -4,17 +4,26 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from polyclinic.evaluation.statistics import OVERALL
+from polyclinic.report import write_report
 from polyclinic.report.ablations import ablations
 from polyclinic.report.efficiency import efficiency
 from polyclinic.report.exports import to_csv, to_latex, to_markdown, to_terminal
 from polyclinic.report.reading import read_runs
 from polyclinic.report.score_tables import comparison_table
 from polyclinic.report.sheets import sheet_of
-from polyclinic.runs import RoundLine
+from polyclinic.runs import (
+    ENSEMBLE,
+    Embedded,
+    GuestScore,
+    RoundLine,
+    write_embeddings,
+    write_guests,
+)
 from tests.report.invented import write_run
 
 
@@ -178,17 +187,46 @@ def test_the_table_of_efficiency_has_bytes_seconds_and_parameters(tmp_path):
     assert (second["Up per site and round"], second["ms an image"]) == ("0 B", "–")
 
 
+AWKWARD = ("A_1 & 50% {x} ~^$#\\ ±≈²", "site_1", "a&b")
+
+
+@pytest.fixture
+def everything(tmp_path):
+    """The folder of a report that has every kind of table but an ablation, with awkward names."""
+    title, *sites = AWKWARD
+    for name, started in ((title, "2026"), ("B", "2027")):
+        run = write_run(tmp_path / "odd", name, sites=tuple(sites), started=started, cases=8)
+        rng = np.random.default_rng(0)
+        for site in sites:
+            tables = [
+                Embedded(moment, np.arange(30) % 3, rng.normal(size=(30, 4)))
+                for moment in ("before", "after")
+            ]
+            write_embeddings(run.embeddings_path(site), tables)
+        for unseen in ("", "c%d"):
+            rows = [
+                GuestScore(model, site, case, "disc", "dice", float(rng.random()))
+                for model in (*sites, ENSEMBLE)
+                for site in ([unseen] if unseen else sites)
+                for case in ("1", "2")
+            ]
+            write_guests(run, rows, unseen=unseen)
+    return write_report([tmp_path / "odd" / "demo"], tmp_path / "report").parent
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which("pdflatex") is None,
     reason="there is no LaTeX (apt-get install texlive-latex-recommended)",
 )
-def test_every_table_compiles_in_a_paper(switched, tmp_path):
-    awkward = write_run(tmp_path / "odd", "A_1 & 50% {x} ~^$#\\ ±≈²", sites=("site_1", "a&b"))
+def test_every_table_compiles_in_a_paper(switched, everything, tmp_path):
     tables = [sheet_of(comparison_table(switched, metric)) for metric in switched.metrics]
     tables += [*ablations(switched), efficiency(switched)]
-    tables.append(sheet_of(comparison_table(read_runs([awkward.path]), "dice")))
-    body = "\n\n".join(f"\\resizebox{{\\textwidth}}{{!}}{{%\n{to_latex(s)}}}" for s in tables)
+    written = {path.stem: path.read_text("utf-8") for path in everything.glob("table-*.tex")}
+    kinds = {"dice", "efficiency", "separation", "ranking-dice", "ranking-dice-by-region"}
+    assert {f"table-{kind}" for kind in (*kinds, "unseen-dice", "cross-site-dice")} <= set(written)
+    every = [*map(to_latex, tables), *written.values()]
+    body = "\n\n".join(f"\\resizebox{{\\textwidth}}{{!}}{{%\n{each}}}" for each in every)
     packages = r"\usepackage{booktabs,amssymb,graphicx}"
     text = rf"\documentclass{{article}}{packages}\begin{{document}}{body}\end{{document}}"
     (tmp_path / "paper.tex").write_text(text)

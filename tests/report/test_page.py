@@ -83,7 +83,8 @@ def test_in_every_column_the_best_is_bold_and_the_second_underlined(page, number
 
 def test_tables_lie_beside_the_page_and_inside_it(report, page):
     names = {path.name for path in report.parent.iterdir()}
-    tables = (*METRICS, "efficiency")
+    orders = [f"ranking-{metric}{end}" for metric in METRICS for end in ("", "-by-region")]
+    tables = (*METRICS, "efficiency", *orders)
     expected = {f"table-{table}.{kind}" for table in tables for kind in ("csv", "md", "tex")}
     assert names == expected | {"report.html", "methods.txt", "references.bib"}
     inside = {name: link for name, link in page.links if name}

@@ -119,7 +119,7 @@ def test_settings_that_differ_between_seeds_are_named_and_kept_apart(tmp_path):
     write_run(tmp_path, "A", seed=1, stop=1, batch=4)
     write_run(tmp_path, "A", seed=2, stop=1)
     comparison = read_runs([tmp_path / "demo"])
-    assert list(warnings(comparison)) == ["The seeds of A differ in training.batch."]
+    assert list(warnings(comparison)) == ["The runs of A differ in training.batch."]
     groups = same_settings(comparison.methods[0])
     assert [[run.about.seed for run in group] for group in groups] == [[0, 2], [1]]
 

@@ -1,5 +1,6 @@
 """What the terminal shows of results and of folders."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +44,7 @@ def show_check(summary: "Summary") -> None:
 
 def show_evaluation(evaluation: "Evaluation") -> None:
     """Means of models at sites, with intervals."""
+    from polyclinic.evaluation.intervals import NONE_FOR_FEW
     from polyclinic.predict.pages import score
 
     heads = ("model", "site", "region", *(m.title for m in evaluation.metrics.values()))
@@ -53,6 +55,8 @@ def show_evaluation(evaluation: "Evaluation") -> None:
     for names, cells in lines.items():
         table.add_row(*names, *cells)
     CONSOLE.print(table)
+    if any(math.isnan(facts.low) for _, facts in evaluation.summary()):
+        CONSOLE.print(NONE_FOR_FEW)
 
 
 def show_understood(understood: "Understood") -> None:

@@ -1,5 +1,6 @@
 """How far a mean can be off: bootstrap intervals over patients, whose cases are no strangers."""
 
+import math
 from collections.abc import Hashable, Sequence
 from statistics import NormalDist
 
@@ -8,6 +9,12 @@ from numpy.typing import NDArray
 
 DRAWS = 4000
 SHARE = 0.95
+LEAST = 3  # patients of a site
+FREEDOM = 7.5  # degrees of it; with fewer, intervals hold the truth too seldom
+NONE_FOR_FEW = (
+    "– stands where patients are too few for an interval: fewer than 9 at a single site, and for a "
+    "mean over sites fewer than 5 at each of two, 4 at each of three or 3 at any."
+)
 
 Numbers = NDArray[np.float64]
 
@@ -24,25 +31,42 @@ def bootstrap_interval(
     Each draw takes as many groups as there are, with repetition. With `sites` it is the interval
     of the mean over sites of their means, and groups are drawn within their site. Few groups
     would give too short an interval, so the percentiles are moved outwards (Hesterberg 2015,
-    section 3.3). Where no site has two groups it is the mean itself, twice.
+    section 3.3). Where even that would not do it is NaN.
     """
-    if not len(values) or len(values) != len(groups):
-        raise ValueError(f"{len(values)} values need as many groups, got {len(groups)}")
-    owners = np.array(_numbers(sites if sites is not None else [0] * len(values)))
+    return bootstrap_intervals([values], groups, sites, seed=seed)[0]
+
+
+def bootstrap_intervals(
+    rows: Sequence[Sequence[float]],
+    groups: Sequence[Hashable],
+    sites: Sequence[Hashable] | None = None,
+    *,
+    seed: int = 0,
+) -> list[tuple[float, float]]:
+    """The interval of each row of values, which are of the same groups and sites: the same draws.
+
+    Each is the one that the row would have alone.
+    """
+    table = np.asarray(rows, np.float64)
+    if not table.size or table.shape[1] != len(groups):
+        raise ValueError(f"{table.shape[1]} values need as many groups, got {len(groups)}")
+    owners = np.array(_numbers(sites if sites is not None else [0] * len(groups)))
     numbers = np.array(_numbers(list(zip(owners.tolist(), groups, strict=True))))
+    counts = np.bincount(owners[np.unique(numbers, return_index=True)[1]])
+    if counts.min() < LEAST or _freedom(1 / counts, counts) < FREEDOM:
+        return [(math.nan, math.nan)] * len(table)
     rng = np.random.default_rng(seed)
-    means, variances, counts = [], [], []
-    for site in range(int(owners.max()) + 1):
-        sums, sizes = _by_group(np.asarray(values, np.float64), numbers, owners == site)
-        count = len(sums)
-        drawn = rng.integers(count, size=(DRAWS, count))
-        means.append(sums[drawn].sum(1) / sizes[drawn].sum(1))
-        apart = (sums - sizes * sums.sum() / sizes.sum()) / sizes.mean()
-        variances.append(float(apart @ apart) / count / max(count - 1, 1))
-        counts.append(count)
-    edge = _tail(np.array(variances), np.array(counts))
-    low, high = np.quantile(np.mean(means, axis=0), [edge, 1 - edge])
-    return float(low), float(high)
+    means, variances = np.zeros((DRAWS, len(table))), []
+    for site, count in enumerate(counts.tolist()):
+        own = owners == site
+        sums, sizes = _by_group(table[:, own], numbers[own])
+        times = _times_drawn(rng, count)
+        means += times @ sums / (times @ sizes) / len(counts)
+        apart = (sums - sizes * sums.sum(0) / sizes.sum()) / sizes.mean()
+        variances.append((apart**2).sum(0) / count / (count - 1))
+    edges = [_tail(each, counts) for each in np.transpose(variances)]
+    ends = (np.quantile(m, [e, 1 - e]) for m, e in zip(means.T, edges, strict=True))
+    return [(float(low), float(high)) for low, high in ends]
 
 
 def t_quantile(share: float, freedom: float) -> float:
@@ -64,25 +88,34 @@ def _numbers(names: Sequence[Hashable]) -> list[int]:
     return [numbers[name] for name in names]
 
 
-def _by_group(
-    values: Numbers, numbers: NDArray[np.intp], own: NDArray[np.bool_]
-) -> tuple[Numbers, Numbers]:
-    """The sums and sizes of the groups of a site's own values."""
-    places = np.unique(numbers[own], return_inverse=True)[1]
-    sums: Numbers = np.bincount(places, weights=values[own]).astype(np.float64)
-    return sums, np.bincount(places).astype(np.float64)
+def _by_group(table: Numbers, numbers: NDArray[np.intp]) -> tuple[Numbers, Numbers]:
+    """The sums (groups × rows) and sizes (groups × 1) of the groups in a table's rows."""
+    places = np.unique(numbers, return_inverse=True)[1]
+    sums: Numbers = np.stack([np.bincount(places, row) for row in table], axis=1, dtype=np.float64)
+    return sums, np.bincount(places).astype(np.float64)[:, None]
+
+
+def _times_drawn(rng: np.random.Generator, count: int) -> Numbers:
+    """How often each of so many groups is in each draw: DRAWS × groups."""
+    drawn = rng.integers(count, size=(DRAWS, count)) + count * np.arange(DRAWS)[:, None]
+    times = np.bincount(drawn.ravel(), minlength=DRAWS * count)
+    return times.reshape(DRAWS, count).astype(np.float64)
 
 
 def _tail(variances: Numbers, counts: NDArray[np.intp]) -> float:
     """The share of draws below the interval, so that it is as long as Student's would be.
 
     `variances` are those of the sites' means; drawing anew makes them too small, each by its
-    number of groups. Degrees of freedom are Satterthwaite's.
+    number of groups.
     """
     usual = (1 - SHARE) / 2
     drawn = float(variances @ ((counts - 1) / counts))
     if drawn <= 0:
         return usual
-    freedom = variances.sum() ** 2 / float(variances**2 @ (1 / np.maximum(counts - 1, 1)))
     wider = float(np.sqrt(variances.sum() / drawn))
-    return NormalDist().cdf(-t_quantile(1 - usual, float(freedom)) * wider)
+    return NormalDist().cdf(-t_quantile(1 - usual, _freedom(variances, counts)) * wider)
+
+
+def _freedom(variances: Numbers, counts: NDArray[np.intp]) -> float:
+    """Satterthwaite's degrees of freedom of a sum of means with these variances."""
+    return float(variances.sum() ** 2 / (variances**2 @ (1 / (counts - 1))))

@@ -5,14 +5,14 @@ a method's the mean over sites of the mean over cases. Patients are drawn anew o
 as a whole; seeds are never counted as cases.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from polyclinic.evaluation.intervals import SHARE, bootstrap_interval
+from polyclinic.evaluation.intervals import SHARE, bootstrap_intervals
 from polyclinic.evaluation.permuting import holm, sign_flips, site_chances
 
 Values = Mapping[str, Mapping[str, float]]
@@ -28,7 +28,7 @@ class Ranked:
 
     `chance` is how often sign flips alone give such a distance, corrected by Holm over all methods
     compared with the best; 1 for the best itself. `over_sites` is the same of a test over sites,
-    None where there are too few. The interval is NaN where a site has a single patient.
+    None where there are too few. The interval is NaN where patients are too few for one.
     """
 
     title: str
@@ -55,7 +55,7 @@ class Sample:
 
     def weights(self, site: str | None = None, *, images: bool = False) -> Numbers:
         """What each case counts in the mean over sites, in a site's mean or over all images."""
-        counts = {name: self.sites.count(name) for name in self.sites}
+        counts = Counter(self.sites)
         if images:
             return np.full(len(self.sites), 1 / len(self.sites))
         if site is not None:
@@ -87,11 +87,14 @@ def ranking(
     sites = np.array([sample.weights(site) for site in dict.fromkeys(sample.sites)])
     means = {title: sites @ values for title, values in sample.scores.items()}
     over_sites = site_chances(means, best)
+    rows = [values.tolist() for values in sample.scores.values()]
+    found = bootstrap_intervals(rows, sample.patients.tolist(), sample.sites)
+    intervals = dict(zip(sample.scores, found, strict=True))
     return [
         Ranked(
             title,
             scores[title],
-            *_interval(sample, title),
+            *intervals[title],
             scores[best] - scores[title],
             chances[title],
             over_sites.get(title),
@@ -127,13 +130,3 @@ def common_sample(methods: Mapping[str, Values], patients: Patients) -> Sample |
             for title, values in methods.items()
         },
     )
-
-
-def _interval(sample: Sample, title: str) -> tuple[float, float]:
-    whose: dict[str, set[int]] = {}
-    for site, patient in zip(sample.sites, sample.patients.tolist(), strict=True):
-        whose.setdefault(site, set()).add(patient)
-    if min(map(len, whose.values())) < 2:
-        return math.nan, math.nan
-    values: Sequence[float] = sample.scores[title].tolist()
-    return bootstrap_interval(values, sample.patients.tolist(), sample.sites)

@@ -1,7 +1,9 @@
 """The model card: what a model was made from, how good it is, and what it is not for."""
 
+import math
 from typing import Any
 
+from polyclinic.evaluation.intervals import NONE_FOR_FEW
 from polyclinic.predict.facts import PackageFacts, ScoreFacts
 from polyclinic.predict.pages import number, rendered
 
@@ -37,6 +39,7 @@ def _context(facts: PackageFacts) -> dict[str, Any]:
         "rows": [(site, region, found) for (site, region), found in rows.items()],
         "owners": {member.site for member in facts.members},
         "scored": _scored(facts),
+        "few": f" {NONE_FOR_FEW}" if any(math.isnan(each.low) for each in facts.scores) else "",
         "failures": list(failures(facts)),
         "not_for": NOT_FOR,
         "settings": facts.settings,
@@ -71,7 +74,10 @@ def failures(facts: PackageFacts) -> list[str]:
         )
     few = sorted({score.site for score in scores if score.patients < 20})
     if few:
-        told.append(f"Fewer than 20 patients were tested at {', '.join(few)}: intervals are wide.")
+        told.append(
+            f"Fewer than 20 patients were tested at {', '.join(few)}: intervals are wide, if there "
+            "are any."
+        )
     weak = [f"{site.name} ({site.labels})" for site in facts.sites if site.labels != "mask"]
     if weak:
         told.append(f"Weak labels instead of full masks taught it at {', '.join(weak)}.")

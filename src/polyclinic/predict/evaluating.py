@@ -73,7 +73,10 @@ class Evaluation:
         ]
 
     def difference(self, model: str, site: str, metric: str) -> tuple[float, float, float]:
-        """How much a model's mean is above the first model's, on the same cases: with interval."""
+        """How much a model's mean is above the first model's, on the same cases: with interval.
+
+        The interval is NaN where patients are too few for one.
+        """
         patients = [r.patient for r in self._rows(self.models[0], site, metric)]
         first = np.array(self._values(self.models[0], site, metric))
         apart = np.array(self._values(model, site, metric)) - first

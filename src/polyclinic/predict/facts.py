@@ -19,7 +19,8 @@ class Facts(BaseModel):
     """Something that a package says."""
 
     # A newer version of the same format may say more than this one knows.
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    # No interval is written "NaN", which all versions read as a number.
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
 
 class Member(Facts):
@@ -48,7 +49,7 @@ class SiteFacts(Facts):
 class ScoreFacts(Facts):
     """One metric of one region at one site: mean over test cases, 95 % interval, numbers.
 
-    One case in ten is worse than `worst_tenth`.
+    The interval is NaN where patients are too few. One case in ten is worse than `worst_tenth`.
     """
 
     site: str

@@ -1,6 +1,7 @@
 """Pages that need nothing beside themselves, out of this folder's templates."""
 
 import base64
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,9 @@ def number(value: float, unit: str) -> str:
 
 
 def score(facts: ScoreFacts) -> str:
-    """A mean with its interval: `87.2 (85.0–89.1)`."""
+    """A mean with its interval: `87.2 (85.0–89.1)`, `87.2 (–)` where there is none."""
     mean, low, high = (number(each, facts.unit) for each in (facts.mean, facts.low, facts.high))
-    return f"{mean} ({low}–{high})"
+    return f"{mean} (–)" if math.isnan(facts.low) else f"{mean} ({low}–{high})"
 
 
 def data_uri(kind: str, content: bytes) -> str:

@@ -7,7 +7,6 @@ import numpy as np
 
 from polyclinic.evaluation.permuting import FEWEST_SITES
 from polyclinic.evaluation.ranking import (
-    Patients,
     Ranked,
     Sample,
     common_sample,
@@ -16,6 +15,7 @@ from polyclinic.evaluation.ranking import (
 )
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report.conditions import ceilings_of, scored_rows
+from polyclinic.report.patients import all_known, patients_of
 from polyclinic.report.reading import Comparison, MethodRuns
 from polyclinic.report.words import enumeration
 
@@ -24,17 +24,17 @@ UNTESTED: Final = "/"  # no mean; neither can be the name of a site
 Part = str | None  # a site, IMAGES, or None for the mean over sites
 
 
-def ranked(comparison: Comparison, metric: str) -> list[Ranked]:
+def ranked(comparison: Comparison, metric: str, region: str = OVERALL) -> list[Ranked]:
     """The methods but ceilings from best to worst by a metric that has a better side.
 
     None where a site gave nothing but its means.
     """
     better = comparison.measure(metric).better
     methods = _compared(comparison)
-    if better is None or len(methods) < 2 or _means_only(comparison):
+    if better is None or len(methods) < 2 or means_only(comparison):
         return []
-    values = {each.title: _by_case(each, metric, OVERALL, comparison) for each in methods}
-    return ranking(values, _patients(comparison), higher=better == "higher")
+    values = {each.title: _by_case(each, metric, region, comparison) for each in methods}
+    return ranking(values, patients_of(comparison), higher=better == "higher")
 
 
 def near_best(
@@ -55,6 +55,17 @@ def near_best(
     ]
 
 
+def means_only(comparison: Comparison) -> list[str]:
+    """The sites whose hospitals let nothing out but the means over their cases."""
+    sites = {
+        site: None
+        for run in comparison.runs
+        for site, cases in run.patients.items()
+        if list(cases) == ["test mean"] and not any(cases.values())
+    }
+    return list(sites)
+
+
 def _near(sample: Sample, part: Part, sign: int) -> set[str]:
     if part not in (None, IMAGES, *sample.sites):
         return set()
@@ -66,12 +77,12 @@ def _near(sample: Sample, part: Part, sign: int) -> set[str]:
 
 def cautions(comparison: Comparison) -> Iterator[str]:
     """What the statistics of these runs cannot say, and why."""
-    if means := _means_only(comparison):
+    if means := means_only(comparison):
         yield (
             f"{enumeration(means)} gave means only, not the scores of cases: there are no "
             "intervals and no tests."
         )
-    elif not all(n for cases in _patients(comparison).values() for n in cases.values()):
+    elif not all_known(comparison):
         yield (
             "Some runs do not tell which cases are of one patient: each case counts as a patient, "
             "so that intervals and p are too small where a patient has several."
@@ -89,10 +100,10 @@ def cautions(comparison: Comparison) -> Iterator[str]:
 
 def _sample(comparison: Comparison, metric: str, region: str) -> Sample | None:
     methods = _compared(comparison)
-    if len(methods) < 2 or _means_only(comparison):
+    if len(methods) < 2 or means_only(comparison):
         return None
     values = {each.title: _by_case(each, metric, region, comparison) for each in methods}
-    return common_sample(values, _patients(comparison))
+    return common_sample(values, patients_of(comparison))
 
 
 def _compared(comparison: Comparison) -> list[MethodRuns]:
@@ -105,7 +116,7 @@ def _compared(comparison: Comparison) -> list[MethodRuns]:
 def _by_case(
     method: MethodRuns, metric: str, region: str, comparison: Comparison
 ) -> dict[str, dict[str, float]]:
-    """Site → case → mean over regions and seeds."""
+    """Site → case → mean over regions and runs."""
     regions = comparison.regions_of(metric) if region == OVERALL else (region,)
     found: dict[str, dict[str, list[float]]] = {}
     for run in method.finished:
@@ -117,25 +128,3 @@ def _by_case(
         site: {case: float(np.mean(values)) for case, values in cases.items()}
         for site, cases in found.items()
     }
-
-
-def _patients(comparison: Comparison) -> Patients:
-    """Numbers of patients; a case is unknown as soon as one run does not tell."""
-    found: dict[str, dict[str, int]] = {}
-    for run in comparison.runs:
-        for site, cases in run.patients.items():
-            known = found.setdefault(site, {})
-            for case, number in cases.items():
-                known[case] = min(number, known.get(case, number))
-    return found
-
-
-def _means_only(comparison: Comparison) -> list[str]:
-    """The sites whose hospitals let nothing out but the means over their cases."""
-    sites = {
-        site: None
-        for run in comparison.runs
-        for site, cases in run.patients.items()
-        if list(cases) == ["test mean"] and not any(cases.values())
-    }
-    return list(sites)

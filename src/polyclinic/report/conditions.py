@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
+from polyclinic.report.folds import seeds_and_folds
 from polyclinic.report.reading import Comparison, MethodRuns, Run
 from polyclinic.report.words import enumeration
 
@@ -47,7 +48,7 @@ def conditions_of(method: MethodRuns) -> Conditions:
     return Conditions(
         model=method.model,
         weighting=first.about.weighting or "none",
-        seeds=tuple(run.about.seed for run in method.runs),
+        seeds=tuple(sorted({run.about.seed for run in method.runs})),
         settings=_hash(sorted({_text(_settings(run)) for run in method.runs})),
     )
 
@@ -56,7 +57,6 @@ def told(rows: Sequence[MethodRuns]) -> str:
     """The conditions of all rows of a table in a few sentences."""
     found = {row.title: conditions_of(row) for row in rows}
     models = [MODELS[name] for name in MODELS if name in {each.model for each in found.values()}]
-    seeds = sorted({seed for each in found.values() for seed in each.seeds})
     averaged = {each: one for each, one in found.items() if one.weighting != "none"}
     ways = dict.fromkeys(one.weighting for one in averaged.values())
     by = [
@@ -67,7 +67,7 @@ def told(rows: Sequence[MethodRuns]) -> str:
     ]
     return (
         f"Scored: {enumeration(models)}. Weighting: {enumeration(by) if by else 'none'}. "
-        f"Seeds: {enumeration(list(map(str, seeds)))}. "
+        f"Seeds: {seeds_and_folds([run for row in rows for run in row.runs])}. "
         f"Settings: {_hash(sorted(each.settings for each in found.values()))}."
     )
 

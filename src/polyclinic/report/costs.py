@@ -13,7 +13,7 @@ from polyclinic.runs import RoundLine
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one method at one site, or at all sites together: means over rounds and seeds."""
+    """Of one method at one site, or at all sites together: means over rounds and runs."""
 
     name: str
     down_per_round: float

@@ -14,7 +14,7 @@ _MOST_WORDS = 10  # warnings of a method on the page
 
 @dataclass(frozen=True)
 class Diagnosed:
-    """The last diagnostics of a method's first seed, a column for each site shown, and words."""
+    """The last diagnostics of a method's first run, a column for each site shown, and words."""
 
     method: str
     round: int

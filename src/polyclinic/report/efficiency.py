@@ -37,7 +37,7 @@ def efficiency(comparison: Comparison) -> Sheet | None:
         name="efficiency",
         title="Efficiency",
         caption="Parameters of a site's network in training. Bytes are those of tensors and "
-        "numbers in messages, the mean over sites, rounds and seeds; a run's traffic is of all "
+        "numbers in messages, the mean over sites, rounds and runs; a run's traffic is of all "
         "sites, both ways. After the rounds come finalizing, later stages and finishing steps. "
         "Seconds are work of all sites one after another; an image's are measured with the final "
         "models, at most twelve at once, on the machine of the run. Rounds that were trained once "

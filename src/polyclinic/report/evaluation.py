@@ -3,12 +3,14 @@
 Every model stands where a study's report has a method.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
+from polyclinic.evaluation.intervals import NONE_FOR_FEW
 from polyclinic.evaluation.scoring import numbered
 from polyclinic.evaluation.statistics import summarise
 from polyclinic.predict.evaluating import Evaluation, Shown
@@ -17,8 +19,9 @@ from polyclinic.report import words
 from polyclinic.report.figures.shown import Shown as Figure
 from polyclinic.report.figures.shown import case_figures
 from polyclinic.report.measures import Measure
-from polyclinic.report.page import by_section, rendered, scores_of, write_tables
+from polyclinic.report.page import by_section, rendered, scores_of, write_sheets, write_tables
 from polyclinic.report.pictures import Example, SiteExamples, embedded, picture_width
+from polyclinic.report.rankings import rankings
 from polyclinic.report.reading import Comparison, MethodRuns, Run
 from polyclinic.report.score_tables import comparison_table
 from polyclinic.runs import (
@@ -47,18 +50,23 @@ def write_evaluation(
     write_atomic(to / "scores.csv", evaluation.to_csv())
     comparison = as_comparison(evaluation, packages, to)
     tables = [comparison_table(comparison, metric) for metric in comparison.metrics]
+    orders = rankings(comparison, "model")
     write_tables(tables, to)
+    write_sheets(orders, to)
     examples = _examples(evaluation, comparison)
     measures = [table.measure for table in tables]
+    intervals = _intervals(evaluation)
+    few = any(math.isnan(f.low) for s in intervals.values() for *_, m in s for f in m.values())
     titles = [about.title for about in packages.values()]
     context = {
-        **scores_of(comparison, tables),
+        **scores_of(comparison, tables, orders),
         "title": words.enumeration(titles) if len(titles) < 3 else f"{len(titles)} models",
         "what": "model",
         "facts": _facts(evaluation, in_square=in_square),
         "packages": packages,
         "measures": measures,
-        "intervals": _intervals(evaluation),
+        "intervals": intervals,
+        "none_for_few": NONE_FOR_FEW if few else "",
         "differences": _differences(evaluation),
         "matrices": _matrices(evaluation, measures),
         "figures": by_section(_figures(comparison)),

@@ -106,7 +106,7 @@ def _full_heads(sheet: Sheet) -> list[str]:
 
 
 def _plain(head: str) -> str:
-    return "method" if head == "Method" else head
+    return head.lower() if head in ("Method", "Model") else head
 
 
 def _markdown(text: str) -> str:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyclinic.report.folds import folds_of, seeds_and_folds
 from polyclinic.report.reading import Comparison, MethodRuns, Run
 from polyclinic.report.score_tables import Table, missing_seeds
-from polyclinic.report.settings import differing, flat
+from polyclinic.report.settings import OF_A_RUN, differing, flat
 from polyclinic.report.words import amount, count, duration, enumeration
 
 
@@ -40,6 +41,7 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     abouts = [run.about for run in comparison.runs]
     planned = sorted({run.planned_rounds for run in comparison.runs if run.planned_rounds})
     seeds = sorted({about.seed for about in abouts})
+    folds = enumeration(list(map(str, folds_of(comparison.runs))))
     devices = (f"{about.device}, {amount(about.threads, 'thread')}" for about in abouts)
     networks = dict.fromkeys(
         f"{about.network}, {count(about.parameters)} parameters" for about in abouts
@@ -49,6 +51,7 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         ("Sites", str(len(comparison.sites))),
         ("Methods", str(len(comparison.methods))),
         ("Seeds", enumeration([str(seed) for seed in seeds])),
+        *([("Folds", folds)] if folds else []),
         ("Rounds", " or ".join(map(str, planned)) or "not stated"),
         ("Network", "; ".join(networks)),
         ("Device", "; ".join(dict.fromkeys(devices))),
@@ -71,7 +74,7 @@ def winners(tables: Iterable[Table]) -> list[Winner]:
 
 
 def method_lines(comparison: Comparison) -> list[MethodLine]:
-    """One line per method: seeds, how far it came, the chosen rounds, the time it took."""
+    """One line per method: seeds and folds, how far it came, the chosen rounds, the time."""
     return [_line(method) for method in comparison.methods]
 
 
@@ -114,8 +117,8 @@ def means_sentence(comparison: Comparison) -> str:
         return ""
     return (
         f"{enumeration(sorted(only))} gave only means over test cases, so each counts as one case "
-        "there: ± says nothing, and intervals and p of the ranking are those of means. Spreads "
-        "over the cases, as these sites told them, are among the diagnostics."
+        "there: ± says nothing, and there is no ranking. Spreads over the cases, as these sites "
+        "told them, are among the diagnostics."
     )
 
 
@@ -145,7 +148,7 @@ def _line(method: MethodRuns) -> MethodLine:
     empty = empty_masks(method.runs)
     return MethodLine(
         title=method.title,
-        seeds=enumeration([str(run.about.seed) for run in method.runs]),
+        seeds=seeds_and_folds(method.runs),
         state=_state(method),
         complete=not missing_seeds(method),
         chosen=enumeration(list(chosen)) if chosen else "–",
@@ -161,18 +164,21 @@ def _state(method: MethodRuns) -> str:
     stops = [f"round {run.done_rounds} of {run.planned_rounds or '?'}" for run in unfinished]
     if len(method.runs) == 1:
         return f"unfinished: {stops[0]}"
-    named = [
-        f"seed {run.about.seed} at {stop}" for run, stop in zip(unfinished, stops, strict=True)
-    ]
+    named = [f"{_place(run)} at {stop}" for run, stop in zip(unfinished, stops, strict=True)]
     return f"unfinished: {enumeration(named)}"
 
 
+def _place(run: Run) -> str:
+    fold = "" if run.about.fold is None else f" fold {run.about.fold}"
+    return f"seed {run.about.seed}{fold}"
+
+
 def same_settings(method: MethodRuns) -> list[tuple[Run, ...]]:
-    """The runs of a method in groups that differ in nothing but their seed."""
+    """The runs of a method in groups that differ in nothing but their seed and fold."""
     groups: list[list[Run]] = []
     for run in method.runs:
         for group in groups:
-            if {**group[0].settings, "seeds": ()} == {**run.settings, "seeds": ()}:
+            if not differing([dict(flat(each.settings)) for each in (group[0], run)], OF_A_RUN):
                 group.append(run)
                 break
         else:
@@ -183,10 +189,10 @@ def same_settings(method: MethodRuns) -> list[tuple[Run, ...]]:
 def warnings(comparison: Comparison) -> Iterator[str]:
     """Where the runs are not as alike as a comparison needs them to be."""
     for method in comparison.methods:
-        found = differing([dict(flat(run.settings)) for run in method.runs], {"seeds"})
+        found = differing([dict(flat(run.settings)) for run in method.runs], OF_A_RUN)
         if found:
-            yield f"The seeds of {method.title} differ in {', '.join(found)}."
+            yield f"The runs of {method.title} differ in {', '.join(found)}."
     firsts = [dict(flat(method.runs[0].settings)) for method in comparison.methods]
-    found = differing(firsts, {"seeds", "name", "method"})
+    found = differing(firsts, {*OF_A_RUN, "name", "method"})
     if found:
         yield f"The methods were run with different {', '.join(found)}."

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polyclinic.evaluation.permuting import FEWEST_SITES
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.predict.pages import data_uri, templates
 from polyclinic.report import words
 from polyclinic.report.ablations import ablations
-from polyclinic.report.chance import cautions, ranked
+from polyclinic.report.chance import cautions
 from polyclinic.report.conditions import AS_TRAINED
 from polyclinic.report.costs import method_costs
 from polyclinic.report.diagnostics import diagnosed
@@ -18,6 +17,7 @@ from polyclinic.report.elsewhere import Elsewhere, elsewhere
 from polyclinic.report.exports import states_to_terminal, to_csv, to_latex, to_markdown, to_terminal
 from polyclinic.report.figures.shown import SECTIONS, Shown, captions, shown_figures
 from polyclinic.report.figures.style import FORMS, Style, style
+from polyclinic.report.folds import folds_sentence
 from polyclinic.report.methods_text import methods_paragraph, used
 from polyclinic.report.overview import (
     choice_sentence,
@@ -30,6 +30,7 @@ from polyclinic.report.overview import (
     winners,
 )
 from polyclinic.report.pictures import attention_maps, picture_width, site_examples
+from polyclinic.report.rankings import rankings
 from polyclinic.report.reading import Comparison, read_runs
 from polyclinic.report.references import bibtex
 from polyclinic.report.score_tables import Table, comparison_table
@@ -54,16 +55,26 @@ def write_report(
     target = Path(destination)
     page = target if target.suffix == ".html" else target / "report.html"
     tables = [comparison_table(comparison, metric) for metric in comparison.metrics]
+    orders = rankings(comparison)
     single = (efficiency(comparison), separation_sheet(comparison))
     sheets = [*ablations(comparison), *filter(None, single)]
     others = elsewhere(comparison)
     write_tables(tables, page.parent)
-    write_sheets([*sheets, *(sheet for each in others for sheet in each.sheets)], page.parent)
+    write_sheets(
+        [*orders, *sheets, *(sheet for each in others for sheet in each.sheets)], page.parent
+    )
     figures = shown_figures(comparison)
     bib = bibtex(*used(comparison))
     write_atomic(page.with_name("references.bib"), bib)
-    write_atomic(page.with_name("methods.txt"), methods_paragraph(comparison) + "\n")
-    context = _context(comparison, tables, sheets, figures, bib) | _elsewhere(comparison, others)
+    text = methods_paragraph(comparison)
+    write_atomic(page.with_name("methods.txt"), text + "\n")
+    scores = scores_of(comparison, tables, orders, sheets)
+    context = (
+        {"methods_text": text, "bib": bib}
+        | scores
+        | _context(comparison, tables, figures)
+        | _elsewhere(comparison, others)
+    )
     write_atomic(page, rendered("page.html", context))
     if files:
         titles = [method.title for method in comparison.methods]
@@ -113,14 +124,16 @@ def write_sheets(sheets: Iterable[Sheet], folder: Path) -> None:
 
 
 def scores_of(
-    comparison: Comparison, tables: list[Table], sheets: Sequence[Sheet] = ()
+    comparison: Comparison,
+    tables: list[Table],
+    orders: Sequence[Sheet],
+    sheets: Sequence[Sheet] = (),
 ) -> dict[str, Any]:
     """What the section with scores, and all others with methods, need to be filled in."""
     return {
         "comparison": comparison,
         "styles": _styles(comparison),
-        "ranking": ranked(comparison, tables[0].measure.name) if tables else [],
-        "site_test": len(comparison.sites) >= FEWEST_SITES,
+        "rankings": [(sheet, _downloads(sheet)) for sheet in orders],
         "cautions": list(cautions(comparison)),
         "tables": [
             (table.of_sites(comparison.shown_sites), _downloads(sheet_of(table)))
@@ -139,16 +152,9 @@ def by_section(figures: Iterable[Shown]) -> dict[str, list[Shown]]:
     return found
 
 
-def _context(
-    comparison: Comparison,
-    tables: list[Table],
-    sheets: list[Sheet],
-    figures: list[Shown],
-    bib: str,
-) -> dict[str, Any]:
+def _context(comparison: Comparison, tables: list[Table], figures: list[Shown]) -> dict[str, Any]:
     examples = site_examples(comparison)
     return {
-        **scores_of(comparison, tables, sheets),
         "title": words.enumeration(list(comparison.studies)),
         "what": "method",
         "facts": facts(comparison),
@@ -156,11 +162,10 @@ def _context(
         "winners": winners(tables),
         "method_lines": method_lines(comparison),
         "choice": choice_sentence(comparison),
+        "folds": folds_sentence(comparison),
         "partial": partial_sentence(comparison),
         "means": means_sentence(comparison),
         "figures": by_section(figures),
-        "methods_text": methods_paragraph(comparison),
-        "bib": bib,
         "diagnosed": list(diagnosed(comparison)),
         "attention": attention_maps(comparison),
         "examples": examples,

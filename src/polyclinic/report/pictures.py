@@ -54,7 +54,7 @@ class SiteAttention:
 
 
 def site_examples(comparison: Comparison) -> list[SiteExamples]:
-    """Best, median and worst test case of each site and method, from each method's first seed."""
+    """Best, median and worst test case of each site and method, from each method's first run."""
     sites = comparison.pictured_sites
     drawn = [
         method
@@ -68,7 +68,7 @@ def site_examples(comparison: Comparison) -> list[SiteExamples]:
 
 
 def attention_maps(comparison: Comparison) -> dict[MapKind, list[SiteAttention]]:
-    """The maps of each kind of each method that has some, from its first seed, site by site."""
+    """The maps of each kind of each method that has some, from its first run, site by site."""
     drawn = [
         (kind, method.title, site, pictures)
         for kind in MAP_KINDS

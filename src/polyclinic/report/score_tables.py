@@ -120,7 +120,8 @@ def missing_seeds(method: MethodRuns) -> str:
     done, begun = len(method.finished), len(method.runs)
     if done == begun:
         return ""
-    return "unfinished" if begun == 1 else f"{done} of {begun} seeds"
+    what = "runs" if any(run.fold for run in method.runs) else "seeds"
+    return "unfinished" if begun == 1 else f"{done} of {begun} {what}"
 
 
 def _columns(

@@ -27,7 +27,7 @@ def separation_sheet(comparison: Comparison) -> Sheet | None:
         name="separation",
         title="Separation of foreground and background",
         caption="Symmetric KL divergence of normal distributions fitted to what the head sees of "
-        "foreground and background pixels of test cases, mean over channels, then over seeds; "
+        "foreground and background pixels of test cases, mean over channels, then over runs; "
         "larger is further apart.",
         heads=("Method", *(site for _, site in columns)),
         rows=rows,

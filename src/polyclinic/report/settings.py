@@ -1,11 +1,12 @@
 """What runs were set to, as plain names and values, and in what they differ."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from polyclinic.report.reading import MethodRuns
 
 Flat = Mapping[str, Any]
+OF_A_RUN = frozenset({"seeds", "data.fold"})  # what runs of one method differ in
 _NOT_COMPARED = ("name", "seeds", "engine", "method.title", "data.fold")
 _OFF = (False, 0, "none", "", None)
 
@@ -19,13 +20,16 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
-def differing(settings: Sequence[Flat], expected: set[str] | None = None) -> list[str]:
-    """The names whose values are not all the same, but those that are expected to differ."""
+def differing(settings: Sequence[Flat], expected: Collection[str] = ()) -> list[str]:
+    """The names whose values are not all the same, but those that are expected to differ.
+
+    Expected is a setting by its name, or a whole table.
+    """
     keys = dict.fromkeys(key for each in settings for key in each)
     return [
         key
         for key in keys
-        if key.split(".")[0] not in (expected or set())
+        if not {key, key.split(".")[0]} & set(expected)
         and any(each.get(key) != settings[0].get(key) for each in settings)
     ]
 

@@ -154,7 +154,7 @@ def _single(
 
 
 def _draw(panel: "Axes", curves: list[Curve], index: int) -> None:
-    """The mean over seeds, with the range of the seeds behind it."""
+    """The mean over runs, with the range of the runs behind it."""
     mean = _mean(curves)
     if not mean:
         return

@@ -36,7 +36,7 @@ _MARGINS = Margins(left=0.3, bottom=0.75, across=0.15, down=0.3)
 
 @dataclass(frozen=True)
 class EmbeddingFigure:
-    """The embeddings of one method's first finished seed."""
+    """The embeddings of one method's first finished run."""
 
     method: str
     seed: int

@@ -15,7 +15,7 @@ TENTH = re.compile(r"W (\d\.\d)-\d\.\d")
 
 @dataclass(frozen=True)
 class Mixture:
-    """The mixture of one method's first seed after its last scored round, at each site."""
+    """The mixture of one method's first run after its last scored round, at each site."""
 
     method: str
     round: int

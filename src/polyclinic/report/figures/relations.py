@@ -44,7 +44,7 @@ class Relation:
 
 
 def relations(comparison: Comparison) -> list[Relation]:
-    """One picture for each method and each name of its tables, by the method's first seed."""
+    """One picture for each method and each name of its tables, by the method's first run."""
     return [
         Relation(
             method.title,

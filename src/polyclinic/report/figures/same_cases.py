@@ -33,7 +33,7 @@ class SameCases:
 
 
 def same_cases(comparison: Comparison) -> list[SameCases]:
-    """A figure for each size of which the first seeds of the methods have pictures."""
+    """A figure for each size of which the first runs of the methods have pictures."""
     methods = [method for method in comparison.methods if method.finished]
     found = []
     for size in SIZES:

@@ -50,7 +50,7 @@ def shown_figures(comparison: Comparison) -> list[Shown]:
     return [figure for figure in found if figure]
 
 
-_SEEDS = "Lines are means over regions and seeds, bands the range of the seeds"
+_RUNS = "Lines are means over regions and runs (seeds, folds), bands the range of the runs"
 
 
 def _learning(comparison: Comparison) -> Iterator[Shown | None]:
@@ -58,29 +58,29 @@ def _learning(comparison: Comparison) -> Iterator[Shown | None]:
         "learning",
         "validation",
         "Validation score per round, mean over sites, for each method",
-        f"{_SEEDS}, rings the chosen rounds.",
+        f"{_RUNS}, rings the chosen rounds.",
         validation_figure(comparison),
     )
     yield _one(
         "learning",
         "losses",
         "Training loss per round, mean over sites, for each method",
-        f"{_SEEDS}. Losses of methods with additional terms are not comparable.",
+        f"{_RUNS}. Losses of methods with additional terms are not comparable.",
         loss_figure(comparison),
     )
     for title, drawing in other_curves(comparison):
         test = " Test cases: looked at only, they chose nothing." if "TEST" in title else ""
         name, words = f"curve-{slug(title)}", f"{title} per round, mean over sites"
-        yield Shown("learning", name, words, f"{_SEEDS}.{test}", drawing)
+        yield Shown("learning", name, words, f"{_RUNS}.{test}", drawing)
     for title, drawing in watched_by_site(comparison):
         name, words = f"curve-{slug(title)}-by-site", f"{title} per round at each site"
-        told = f"{_SEEDS}. Test cases: looked at only, they chose nothing."
+        told = f"{_RUNS}. Test cases: looked at only, they chose nothing."
         yield Shown("learning", name, words, told, drawing)
     yield _one(
         "learning",
         "validation-by-site",
         "Validation score per round at each site, for each method",
-        f"{_SEEDS}.",
+        f"{_RUNS}.",
         site_figure(comparison),
     )
 
@@ -92,7 +92,7 @@ def _sweeps(comparison: Comparison) -> Iterator[Shown | None]:
             f"sweep-{slug(sweep.setting)}",
             f"Scores against {short(sweep.setting)}",
             f"Runs that differ in {sweep.setting} alone, by the settings in their folders: mean "
-            "over sites and seeds, bars the standard deviation over seeds (n − 1), dots the sites.",
+            "over sites and runs, bars the standard deviation over runs (n − 1), dots the sites.",
             sweep.figure,
         )
 
@@ -113,7 +113,7 @@ def _between(comparison: Comparison) -> Iterator[Shown | None]:
             "relations",
             f"mixture-{slug(mixture.method)}",
             f"{mixture.method}: how much of the received weights each site takes",
-            f"Shares of the weights by W, in tenths, of the first seed's models of round "
+            f"Shares of the weights by W, in tenths, of the first run's models of round "
             f"{mixture.round}: 0 keeps the site's own weight, 1 takes the received one.",
             mixture.figure,
         )
@@ -157,7 +157,7 @@ def _examples(comparison: Comparison) -> Iterator[Shown]:
             f"The same cases under every method: {each.size} foreground",
             f"Of each site the test case at the "
             f"{ {'small': 'first', 'middle': 'second', 'large': 'third'}[each.size] } quartile of "
-            "the true foreground's size, chosen before anything was predicted; first seeds. True "
+            "the true foreground's size, chosen before anything was predicted; first runs. True "
             "contours green, predicted ones magenta, scores of the case below.",
             each.figure,
         )
@@ -172,9 +172,9 @@ def case_figures(comparison: Comparison) -> Iterator[Shown]:
                 "cases",
                 f"cases-{slug(metric)}-{slug(region)}",
                 f"{title} of every test case by site and method, {region}",
-                "Every test case is a point, once for each seed; boxes reach from quartile to "
-                "quartile, thick lines are medians. The models are those in use, after the last "
-                "average.",
+                "Every test case is a point, once for each run that tested it; boxes reach from "
+                "quartile to quartile, thick lines are medians. The models are those in use, after "
+                "the last average.",
                 distribution_figure(comparison, metric, region),
             )
 
@@ -184,14 +184,14 @@ def _costs(comparison: Comparison) -> Iterator[Shown | None]:
         "costs",
         "traffic",
         "Traffic so far and seconds of each round, for each method",
-        "Bytes as sent and seconds of work of all sites together; each method's first seed.",
+        "Bytes as sent and seconds of work of all sites together; each method's first run.",
         traffic_figure(comparison),
     )
     yield _one(
         "costs",
         "score-against-cost",
         "Score against traffic and against work, a point for each method",
-        "Means over sites and seeds against the bytes of a whole run, and against the seconds of "
+        "Means over sites and runs against the bytes of a whole run, and against the seconds of "
         "a round; colours as everywhere on this page, squares where lines are dashed.",
         cost_figure(comparison),
     )
@@ -199,7 +199,7 @@ def _costs(comparison: Comparison) -> Iterator[Shown | None]:
         "costs",
         "score-against-effort",
         "Score of each site by the kind of its labels, with an annotator's work for one object",
-        "A point for each method and site, mean over seeds; colours as everywhere on this page, "
+        "A point for each method and site, mean over runs; colours as everywhere on this page, "
         "squares where lines are dashed. Kinds stand in the order of polyclinic list kinds, with "
         "what is drawn for one object below: nobody's effort was measured, and steps along the "
         "axis are not equal amounts of work.",
