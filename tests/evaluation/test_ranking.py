@@ -205,7 +205,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
 
 
 SIMULATED = [
-    *[(9,), (10,), (5, 5), (4, 4, 4), (6, 6, 6), (3, 3, 3, 3), (40, 4, 4, 4)],
+    *[(9,), (10,), (14,), (5, 5), (4, 4, 4), (6, 6, 6), (3, 3, 3, 3), (40, 4, 4, 4)],
     *[(5, 5, 5, 5, 5), (8, 8, 8, 8), (12, 30, 20), (20,), (60,)],
 ]
 
@@ -213,8 +213,8 @@ SIMULATED = [
 @pytest.mark.slow
 @pytest.mark.parametrize("cases", [1, 6])
 @pytest.mark.parametrize("sites", SIMULATED)
-def test_intervals_over_patients_hold_the_truth_in_92_to_97_of_100(sites, cases):
-    assert 0.915 <= held(np.random.default_rng(10), sites, cases, 2000) <= 0.97
+def test_intervals_over_patients_hold_the_truth_in_93_to_97_of_100(sites, cases):
+    assert 0.93 <= held(np.random.default_rng(10), sites, cases, 2000) <= 0.97
 
 
 @pytest.mark.slow
