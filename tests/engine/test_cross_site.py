@@ -12,7 +12,11 @@ from polyclinic.runs import RunError
 @pytest.fixture
 def done(federation):
     return federation(sites=2).run(
-        "fedbn", "evaluation.cross_site=true", "federation.rounds=1", name="cross"
+        "fedbn",
+        "evaluation.cross_site=true",
+        "federation.rounds=1",
+        "evaluation.pictures=true",
+        name="cross",
     )
 
 
@@ -27,6 +31,18 @@ def test_the_matrix_has_every_model_at_every_site(done):
             wanted = (model, site, "dice")
             values = [r["value"] for r in rows if (r["model"], r["site"], r["metric"]) == wanted]
             assert value == pytest.approx(np.mean([float(each) for each in values]))
+
+
+def test_one_case_of_each_site_is_drawn_as_every_model_sees_it(done):
+    for site in ("fjord", "grove"):
+        drawn = [p for p in done.folder.attention_pictures(site) if p.shows == "models"]
+        assert [p.name for p in drawn] == ["fjord", "grove"]
+        assert len({p.case for p in drawn}) == 1
+        own, middle = (
+            next(p.path for p in drawn if p.name == site),
+            next(p.path for p in done.folder.pictures(site) if p.rank == "middle"),
+        )
+        assert own.read_bytes() == middle.read_bytes()
 
 
 def test_its_diagonal_is_what_the_run_scored(done):

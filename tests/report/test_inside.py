@@ -134,9 +134,11 @@ def test_virtual_classes_and_contexts_of_prompts_are_not_called_attention(tmp_pa
     other = write_run(tmp_path, "FedLPPA", cases=3, started="2027")
     add_attention(other, names=("context of prompts",), shows="context")
     add_attention(other, site="beta")
+    add_attention(other, names=("alpha", "beta"), shows="models")
     text = write_report([run.path, other.path], tmp_path / "all").read_text("utf-8")
     assert "FedLPPA: context of prompts at alpha" in text
     assert "FedLPPA: attention at beta" in text
+    assert "FedLPPA: the models of all sites at alpha" in text
     assert text.index("VirtualClasses: virtual classes at") < text.index("They have no order")
 
 

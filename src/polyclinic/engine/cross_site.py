@@ -8,6 +8,7 @@ from torch import Tensor
 
 from polyclinic.data.cases import Cases, SiteData
 from polyclinic.data.errors import listed
+from polyclinic.engine.pictures import draw_guest
 from polyclinic.engine.run import Assignment
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.states import SiteState, read_state
@@ -23,10 +24,13 @@ from polyclinic.runs import (
 )
 
 
-def write_cross_site(run: RunFolder, runner: SiteRunner, data: Mapping[str, SiteData]) -> None:
+def write_cross_site(
+    run: RunFolder, runner: SiteRunner, data: Mapping[str, SiteData], *, pictures: bool
+) -> None:
     """Score the models that the run folder keeps at every site, and write what came of it.
 
-    A model predicts another site's images with its own site's weights, statistics included.
+    A model predicts another site's images with its own site's weights, statistics included. With
+    pictures one case of each site is drawn as every model sees it.
     """
     assignment = runner.assignment
     metrics = assignment.metrics
@@ -38,7 +42,9 @@ def write_cross_site(run: RunFolder, runner: SiteRunner, data: Mapping[str, Site
             there = data[info.name]
             cases = there.scorable("test", assignment.task.regions)
             guest = replace(model, data=replace(model.data, mask_groups=there.mask_groups))
-            found, _ = score(assignment.method, guest, cases, list(metrics), metrics)
+            found, predicted = score(assignment.method, guest, cases, list(metrics), metrics)
+            if pictures and len(cases):
+                draw_guest(run, owner.name, info.name, assignment.task, cases, predicted)
             rows += [GuestScore(owner.name, info.name, *row) for row in found]
     write_matrix(run, assignment, rows)
 

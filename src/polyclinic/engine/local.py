@@ -187,7 +187,7 @@ class LocalSites:
             assert state is not None, "every site has finalized"
             keep_model(run, info.name, run.about().method, state, assignment)
         if self.cross_site:
-            write_cross_site(run, self.runner, self.worker.data)
+            write_cross_site(run, self.runner, self.worker.data, pictures=self.worker.pictures)
         for data in self.unseen:
             score_unseen(run, self.runner, data, server.weights)
         return ()

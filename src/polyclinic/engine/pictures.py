@@ -5,6 +5,7 @@ whose sites are all on one machine.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -56,10 +57,31 @@ def draw_pictures(
     if places:
         places += by_size(cases.masks).items()
     for rank, index in places or [(UNSCORED, index) for index in range(len(cases))]:
-        image, mask = cases.images[index].cpu().numpy(), cases.masks[index].cpu().numpy()
+        path = run.picture_path(site, rank, cases.names[index])
+        _draw_case(path, task, cases, predicted, index)
+
+
+def draw_guest(
+    run: RunFolder,
+    owner: str,
+    site: str,
+    task: Task,
+    cases: Cases,
+    predicted: NDArray[np.uint8],
+) -> None:
+    """Write what the owner's model predicted for another site's case of middle size."""
+    index = by_size(cases.masks)["middle"]
+    path = run.attention_path(site, owner, cases.names[index], "models")
+    _draw_case(path, task, cases, predicted, index)
+
+
+def _draw_case(
+    path: Path, task: Task, cases: Cases, predicted: NDArray[np.uint8], index: int
+) -> None:
+    image, mask = cases.images[index].cpu().numpy(), cases.masks[index].cpu().numpy()
+    with replacing(path) as unfinished:
         picture = compared(image, mask, predicted[index], task, SIDE)
-        with replacing(run.picture_path(site, rank, cases.names[index])) as unfinished:
-            Image.fromarray(picture).save(unfinished, format="PNG")
+        Image.fromarray(picture).save(unfinished, format="PNG")
 
 
 def by_size(masks: Tensor) -> dict[Rank, int]:

@@ -31,7 +31,7 @@ from polyclinic.runs.sums import note, write_noted
 
 RANKS: Final[tuple[Rank, ...]] = ("best", "median", "worst", "unscored")
 SIZES: Final[tuple[Rank, ...]] = ("small", "middle", "large")  # of what is true: for every method
-MAP_KINDS: Final[tuple[MapKind, ...]] = ("attention", "classes", "context")
+MAP_KINDS: Final[tuple[MapKind, ...]] = ("attention", "classes", "context", "models")
 # Seen on red fundus, pink mucosa and grey slices alike, and told apart by colour-blind readers.
 CONTOUR_COLOURS: Final = {"true": "#00eb46", "predicted": "#ff00d2"}
 

@@ -11,7 +11,7 @@ from polyclinic.runs.files import plain
 
 Split = Literal["val", "test", "watch"]  # the last: test cases looked at while training
 ScoredModel = Literal["shared", "trained"]
-MapKind = Literal["attention", "classes", "context"]
+MapKind = Literal["attention", "classes", "context", "models"]
 Rank = Literal["best", "median", "worst", "unscored", "small", "middle", "large"]
 
 # JSON has no word for "not a number": it is written as null.
