@@ -60,6 +60,16 @@ def test_a_setting_that_alone_differs_is_drawn_against_the_scores(swept):
     assert dots[0].get_ydata()[0] == pytest.approx(100 * own)  # "one" at 0.01
 
 
+def test_lines_of_one_method_are_named_by_what_sets_them_apart(tmp_path):
+    for number, (first, second) in enumerate([(0.1, 1), (0.1, 2), (1.0, 1), (1.0, 2)]):
+        run = write_run(tmp_path, f"{first} {second}", started=f"2026-0{number + 1}")
+        named(run, 'name = "invented"', f'name = "one"\npull = {first}\ndeep = {second}')
+    pull, deep = sweeps(read_runs([tmp_path / "demo"]))
+    assert [name for name, _ in pull.lines] == ["one (deep=1)", "one (deep=2)"]
+    assert [name for name, _ in deep.lines] == ["one (pull=0.1)", "one (pull=1)"]
+    assert {"(deep=1)", "(deep=2)"} <= set(texts(pull.figure))
+
+
 def test_words_are_swept_in_the_order_of_the_study(tmp_path):
     for number, way in enumerate(("random", "fixed", "alike")):
         run = write_run(tmp_path, way, metrics=("dice",), started=f"2026-0{number + 1}")

@@ -20,7 +20,7 @@ from polyclinic.report.figures.style import (
     to_data_uri,
 )
 from polyclinic.report.reading import Comparison, MethodRuns
-from polyclinic.report.settings import differing, of_methods, short
+from polyclinic.report.settings import differing, of_methods, short, text_of
 
 _MOST_FIGURES = 6
 
@@ -73,11 +73,19 @@ def _grouped(
         others = repr(sorted((k, v) for k, v in own.items() if k not in beside))
         if key in own:
             groups.setdefault(others, []).append((own[key], method))
-    return tuple(
-        (str(settings[points[0][1].title].get("method.name", "")), tuple(_ordered(points)))
-        for points in groups.values()
-        if len({repr(value) for value, _ in points}) > 1
-    )
+    lines = [each for each in groups.values() if len({repr(value) for value, _ in each}) > 1]
+    names = _names([settings[points[0][1].title] for points in lines], beside)
+    return tuple(zip(names, map(tuple, map(_ordered, lines)), strict=True))
+
+
+def _names(lines: Sequence[dict[str, Any]], beside: set[str]) -> list[str]:
+    """Each line's method, with what sets it apart from other lines of the method."""
+    names = []
+    for own in lines:
+        alike = [one for one in lines if one.get("method.name") == own.get("method.name")]
+        told = [f"{short(k)}={text_of(own.get(k))}" for k in differing(alike, beside)]
+        names.append(str(own.get("method.name", "")) + (f" ({', '.join(told)})" if told else ""))
+    return names
 
 
 def _ordered(points: list[tuple[Any, MethodRuns]]) -> list[tuple[Any, MethodRuns]]:
@@ -107,14 +115,14 @@ def _drawn(comparison: Comparison, key: str, lines: Sequence[tuple[str, Any]]) -
                     marker="o",
                     ms=5,
                     capsize=3,
-                    label=shortened(title, 18),
+                    label=_label(title, 22),
                     **style(index).line,
                 )
                 each = [_site_means(method, metric, comparison.sites) for _, method in points]
                 panel.plot(
                     places, how.factor * np.array(each), ".", color=style(index).colour, alpha=0.4
                 )
-            labels = [_label(str(value) or "none") for value in values]
+            labels = [_label(_told(value)) for value in values]
             panel.set_xticks(range(len(values)), labels)
             panel.margins(x=0.12)
             panel.set_xlabel(short(key))
@@ -123,9 +131,13 @@ def _drawn(comparison: Comparison, key: str, lines: Sequence[tuple[str, Any]]) -
         return to_data_uri(figure)
 
 
-def _label(value: str) -> str:
-    """A value below its place: a step's settings stand below its name."""
-    return "\n".join(shortened(part, 14) for part in value.replace(" (", "\n(").split("\n"))
+def _told(value: Any) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value) or "none"
+
+
+def _label(value: str, longest: int = 14) -> str:
+    """A value below its place, or a line's name: settings stand below what they are of."""
+    return "\n".join(shortened(part, longest) for part in value.replace(" (", "\n(").split("\n"))
 
 
 def _mean(method: MethodRuns, metric: str) -> tuple[float, float]:
