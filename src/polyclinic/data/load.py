@@ -34,6 +34,8 @@ from polyclinic.data.synthetic import draw_site
 from polyclinic.data.tasks import Task, as_at_site
 from polyclinic.masks import UNLABELLED, Mask
 
+PREPARED = 2  # the way in which files are prepared: what an older one kept is made anew
+
 
 def load_federation(
     task: Task,
@@ -122,7 +124,9 @@ def _read(
     mistakes.add_all((*wrong, *errors), folder / "site.toml")
     keep = None
     if volumes and not mistakes.lines and any(case.volume for case in site.cases):
-        how = repr((version("polyclinic"), task, kind, data, source, sorted(splits.of.items())))
+        how = repr(
+            (version("polyclinic"), PREPARED, task, kind, data, source, sorted(splits.of.items()))
+        )
         keep = Store(site.name, folder, volumes).path(files_below(folder), how)
         if (keep / "about.json").is_file():
             return LoadedSite(site.name, kind, (), splits, (), False, keep)
