@@ -46,13 +46,10 @@ def test_a_site_opens_no_file_that_it_does_not_list(hospitals, tmp_path):
     assert "none of the files in allow.weights has" in response["refused"]
 
 
-def test_sites_with_the_file_start_from_it_as_on_one_machine(hospitals, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    shutil.copy(tmp_path / "a.safetensors", tmp_path / "elsewhere" / "b.safetensors")
-    services = hospitals.services('weights = ["elsewhere/b.safetensors"]\n')
-    study = hospitals.study("fedper", f"network.pretrained={tmp_path / 'a.safetensors'}")
-    plain = hospitals.study("fedper")
+def assert_alike_on_one_machine(hospitals, services, study):
+    """The study ends with the same models in both engines, and with others than from chance."""
     hospitals.run_with(InProcessLink.of(services), study)
+    plain = hospitals.study("fedper")
     local, other = hospitals.run_locally(study), hospitals.run_locally(plain)
     for name in hospitals.names:
         here = hospitals.site_model(study, name)
@@ -61,6 +58,14 @@ def test_sites_with_the_file_start_from_it_as_on_one_machine(hospitals, tmp_path
         )
         assert all(torch.equal(here[key], there[key]) for key in there)
         assert not all(torch.equal(here[key], elsewhere[key]) for key in here)
+
+
+def test_sites_with_the_file_start_from_it_as_on_one_machine(hospitals, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copy(tmp_path / "a.safetensors", tmp_path / "elsewhere" / "b.safetensors")
+    services = hospitals.services('weights = ["elsewhere/b.safetensors"]\n')
+    study = hospitals.study("fedper", f"network.pretrained={tmp_path / 'a.safetensors'}")
+    assert_alike_on_one_machine(hospitals, services, study)
 
 
 def drawn_start(hospitals, method, steps, *overrides):
@@ -102,13 +107,4 @@ def test_nothing_is_learned_for_a_study_that_nobody_approved(hospitals):
 
 def test_sites_that_learn_from_drawn_images_start_as_on_one_machine(hospitals):
     study = drawn_start(hospitals, "fedper", 2)
-    plain = hospitals.study("fedper")
-    hospitals.run_with(InProcessLink.of(hospitals.services()), study)
-    local, other = hospitals.run_locally(study), hospitals.run_locally(plain)
-    for name in hospitals.names:
-        here = hospitals.site_model(study, name)
-        there, elsewhere = (
-            load_tensors(run / "weights" / f"{name}.safetensors")[0] for run in (local, other)
-        )
-        assert all(torch.equal(here[key], there[key]) for key in there)
-        assert not all(torch.equal(here[key], elsewhere[key]) for key in here)
+    assert_alike_on_one_machine(hospitals, hospitals.services(), study)
