@@ -1,7 +1,7 @@
 import pytest
 
 from polyclinic.api.progress import clock, shown_plan
-from polyclinic.engine.planning import plan_of
+from polyclinic.engine.planning import image_seconds, plan_of
 from polyclinic.engine.run import runs_of
 from polyclinic.runs import Finished, RoundLine, SiteInfo
 from tests.federations import run_locally
@@ -55,6 +55,15 @@ def test_with_epochs_a_round_is_passes_over_all_images(study, tmp_path):
     sites = [SiteInfo("a", 0, "mask", train=7), SiteInfo("b", 1, "mask", train=3)]
     epochs = study.training.model_copy(update={"iterations": None, "epochs": 2})
     assert _Pace(0.5, sites).of_round(study.model_copy(update={"training": epochs})) == 10
+
+
+def test_what_a_method_does_before_the_first_round_does_not_count_for_every_round():
+    def line(number, seconds, images=10):
+        return RoundLine(round=number, stage="fit", site="a", seconds=seconds, images=images)
+
+    once = [line(0, 100.0), line(0, 90.0), line(1, 0.0, images=0)]
+    assert image_seconds([*once, line(1, 4.0), line(1, 2.0), line(2, 1.0)]) == 0.2
+    assert image_seconds(once) == 0.0
 
 
 def test_hours_are_told_as_such():

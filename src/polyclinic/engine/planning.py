@@ -1,6 +1,6 @@
 """What is left of a study, and how long it will take."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -132,17 +132,22 @@ def _taken(run: Run) -> _Pace:
 
 
 def _tried(run: Run, engine: LocalEngine) -> _Pace:
-    """The pace of the first steps of a run at two sites, of which nothing is kept.
-
-    The faster one counts: the first site pays for what is compiled and allocated once.
-    """
+    """The pace of the first steps of a run at two sites, of which nothing is kept."""
     short = run.study.training.model_copy(update={"iterations": STEPS, "epochs": None})
     alone, processes = engine.alone(run)
     study = alone.study.model_copy(update={"training": short})
     with TemporaryDirectory() as folder:
         trial = Run(run.choice, run.seed, RunFolder(Path(folder) / "run"), study)
         with closing(do_run(trial, engine, fresh=False)) as events:
-            lines = (each for each in events if isinstance(each, RoundLine) and each.images)
-            paces = [line.seconds / line.images for line in islice(lines, 2)]
-        pace = min(paces, default=0.0) / processes
-        return _Pace(pace, trial.folder.about().sites)
+            seconds = image_seconds(each for each in events if isinstance(each, RoundLine))
+        return _Pace(seconds / processes, trial.folder.about().sites)
+
+
+def image_seconds(lines: Iterable[RoundLine]) -> float:
+    """Seconds for an image of a round at the faster of two sites.
+
+    The first one pays for what is compiled and allocated once. What a method does once before the
+    first round is not part of any.
+    """
+    trained = (line.seconds / line.images for line in lines if line.round and line.images)
+    return min(islice(trained, 2), default=0.0)
