@@ -8,6 +8,7 @@ from polyclinic.federation.message import Message
 from polyclinic.federation.weights import Weights
 from tests.engine.flower.hospitals import Hospitals
 
+MIXING = ("method.mixing.iterations=2", "method.mixing.first_passes=4")
 START = ("training.pretrain=synthetic", "training.pretrain_steps=7")
 
 
@@ -65,6 +66,7 @@ def test_budgets_inside_a_method_s_settings_count_too(policy, study):
         ("pflfe", ("method.enhancement.share=3.1",), "pflfe.enhancement.share × training.it", 7),
         ("fedrep", ("method.head_share=4.0",), "fedrep.head_share × training.iterations", 8),
         ("metafed", ("method.alone=5.0",), "metafed.alone × training.iterations", 10),
+        ("fedicra", MIXING, r"fedicra.mixing.first_passes × fedicra.mixing.iterations", 8),
     ],
 )
 def test_steps_beside_a_round_s_own_count_too(policy, study, method, settings, named, steps):
@@ -72,6 +74,14 @@ def test_steps_beside_a_round_s_own_count_too(policy, study, method, settings, n
     policy(iterations=steps).check_study(wanted, 5, ["encoder.a"])
     with pytest.raises(PolicyRefusal, match=rf"{named}\w* = {steps} is more than the {steps - 1}"):
         policy(iterations=steps - 1).check_study(wanted, 5, ["encoder.a"])
+
+
+def test_passes_over_images_count_as_epochs(policy, study):
+    shares = ("method.mixing.share_of_images=0.7", "method.mixing.first_passes=5")
+    wanted = study("fedicra", *shares)
+    policy(epochs=4).check_study(wanted, 5, ["encoder.a"])
+    with pytest.raises(PolicyRefusal, match=r"first_passes × .*share_of_images = 4 is more than"):
+        policy(epochs=3).check_study(wanted, 5, ["encoder.a"])
 
 
 def test_a_start_that_nobody_asked_for_is_no_budget(policy, study):

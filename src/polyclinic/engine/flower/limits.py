@@ -15,7 +15,7 @@ LEAST_TURN = 5.0  # degrees of rotation that count as varying images
 LEAST_LOOK = 0.1  # of gamma, contrast or noise
 ABSOLUTE = ("learning_rate", "inner_rate", "selector_rate")
 SHARES = ("share", "alone", "personal")  # settings in multiples of a round's steps end so
-BOUNDED_BY = {"pretrain_steps": "iterations"}  # settings with a limit of another name
+BOUNDED_BY = {"pretrain_steps": "iterations", "share_of_images": "epochs"}  # by limits so called
 LEAST_RATE = 1e-6  # below it nothing is learned, and an image's statistics leave all the same
 
 
@@ -95,7 +95,8 @@ def validations(study: Study) -> int:
 def budgets_of(study: Study) -> dict[str, int]:
     """Every setting of a study called iterations or epochs, the largest over its methods.
 
-    So are steps of a start from drawn images, and what is told as a share of a round's steps.
+    So are steps of a start from drawn images, what is told as a share of a round's steps, and all
+    first passes of one that learns a mixture.
     """
     training = study.training
     unit = "iterations" if training.iterations else "epochs"
@@ -145,6 +146,11 @@ def _budgets(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
     for key in ("iterations", "epochs"):
         if isinstance(settings.get(key), int):
             yield f"{prefix}{key}", settings[key]
+            break
+    passes = settings.get("first_passes", 1)
+    for key in ("iterations", "share_of_images"):
+        if passes > 1 and settings.get(key):
+            yield f"{prefix}first_passes × {prefix}{key}", math.ceil(passes * settings[key])
             break
     for key, value in settings.items():
         inner = vars(value) if is_dataclass(value) else value
