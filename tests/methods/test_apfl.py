@@ -9,6 +9,7 @@ from polyclinic.methods.apfl import APFL
 from polyclinic.networks import NETWORKS
 from polyclinic.networks.parts import everything, under
 from polyclinic.networks.personal_copy import ALPHA, COPY, MixedSegmenter
+from polyclinic.runs import read_embeddings
 from tests.federations import NETS, Done, a_site, equal
 from tests.small_unet import SmallUNet
 
@@ -223,6 +224,19 @@ def test_fine_tuning_trains_the_mixture_that_is_used(federation, mixing):
             net.load_state_dict(mixed, strict=False)
             expected = net(images).softmax(1)
     torch.testing.assert_close(found, expected)
+
+
+def test_with_alpha_1_a_report_sees_what_local_training_sees(federation):
+    small, pictures = federation(), "evaluation.pictures=true"
+    done = small.run("apfl", "method.alpha=1.0", *FIXED, pictures)
+    local = small.run("local", LAST, pictures)
+    for site in names(done):
+        for path in ("features_path", "embeddings_path"):
+            own, expected = (
+                read_embeddings(getattr(each.folder, path)(site))[1].values
+                for each in (done, local)
+            )
+            assert own == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_copy_has_all_weights_of_the_network():

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Cases, SiteData
@@ -147,17 +147,10 @@ def image_features(moment: Moment, site: Site, cases: Cases) -> Embedded:
     """The mean over places of the encoder's coarsest map, a row for each of the first images."""
     site.net.eval()
     chosen = cases.select(range(min(IMAGES, len(cases))))
-    found: list[Tensor] = []
-
-    def keep(_: nn.Module, __: object, maps: Sequence[Tensor]) -> None:
-        found.append(maps[-1].flatten(2).mean(2))
-
-    watching = site.net.encoder.register_forward_hook(keep)
-    try:
-        for batch in in_order(chosen, batch=AT_ONCE, device=site.device):
-            site.net.embed(batch.images)
-    finally:
-        watching.remove()
+    found = [
+        site.net.features(batch.images)[-1].flatten(2).mean(2)
+        for batch in in_order(chosen, batch=AT_ONCE, device=site.device)
+    ]
     values = torch.cat(found) if found else torch.empty(0, 0)
     return Embedded(moment, np.zeros(len(values), np.int64), values.double().cpu().numpy())
 

@@ -24,12 +24,15 @@ class WholeModel(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Give logits in the size of the images."""
-        features = self.encoder(images.to(memory_format=torch.channels_last))
-        return cast(Tensor, self.head(self.decoder(features)[-1]))
+        return cast(Tensor, self.head(self.decoder(self.features(images))[-1]))
+
+    def features(self, images: Tensor) -> list[Tensor]:
+        """Give the encoder's maps, finest first."""
+        return cast(list[Tensor], self.encoder(images.to(memory_format=torch.channels_last)))
 
 
 class WithPersonalCopy(Extended):
-    """Another network, and a second one that starts as its copy."""
+    """Another network, and a second one that starts as its copy and shows what it sees."""
 
     def __init__(self, net: Segmenter) -> None:
         super().__init__(net)
@@ -37,7 +40,7 @@ class WithPersonalCopy(Extended):
 
     def shared_logits(self, images: Tensor) -> Tensor:
         """Give the logits of the network itself."""
-        return super().forward(images)
+        return cast(Tensor, self.head(self.decoder(super().features(images))[-1]))
 
     def personal_logits(self, images: Tensor) -> Tensor:
         """Give the logits of the copy."""
@@ -47,6 +50,15 @@ class WithPersonalCopy(Extended):
     def forward(self, images: Tensor) -> Tensor:
         """Give the logits of the copy."""
         return self.personal_logits(images)
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Give the map that the copy's head turns into logits."""
+        return cast(Tensor, self.personal.decoder(self.features(images))[-1])
+
+    def features(self, images: Tensor) -> list[Tensor]:
+        """Give the maps of the copy's encoder, finest first."""
+        self.check(images)
+        return self.personal.features(images)
 
 
 class MixedSegmenter(WithPersonalCopy):
