@@ -1,9 +1,10 @@
 """Tables of results in the documentation: `make results RUNS=FOLDER` makes them from run folders.
 
-Of each study it leaves results/<study>.json, and it fills the pages anew from all that lie there:
-what stands between `<!-- result STUDY -->` or `<!-- papers -->` and `<!-- end -->` is written by
-nobody else. Beside it results/<study>.zip keeps settings and test scores of the finished runs, so
-that seeds can be added another day.
+Of each study it leaves results/<study>.json, and of a paper's twin results/<study>.<table>.json for
+each other table that papers.toml asks for. From all that lie there it fills the pages anew: what
+stands between `<!-- result STUDY -->`, `<!-- papers -->` or `<!-- twins -->` and `<!-- end -->` is
+written by nobody else. Beside it results/<study>.zip keeps settings and test scores of the finished
+runs, so that seeds can be added another day.
 """
 
 import json
@@ -16,22 +17,25 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from paper_tables import named, papers
+from paper_tables import also, named, papers, twins
 
 from polyclinic.evaluation.statistics import OVERALL
 from polyclinic.report.conditions import conditions_of, scored_rows
+from polyclinic.report.efficiency import efficiency
+from polyclinic.report.elsewhere import unseen
 from polyclinic.report.exports import to_markdown
 from polyclinic.report.reading import Comparison, MethodRuns, read_runs
 from polyclinic.report.score_tables import Table, comparison_table
+from polyclinic.report.separations import separation_sheet
 from polyclinic.report.sheets import Entry, Sheet, mark_sentence, scored, spread_sentence
 from polyclinic.runs import RunError, RunFolder, find_runs, replacing, write_atomic
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
 KEPT = ("study.toml", "about.json", "finished.json", "scores.csv")
-PAGES = (DOCS / "results.md", DOCS / "papers.md")
+PAGES = (DOCS / "results.md", DOCS / "papers.md", DOCS / "twins.md")
 MARKED_STUDY = re.compile(r"<!-- result ([\w.-]+) -->")
-MARKED = re.compile(r"(<!-- (?:result ([\w.-]+)|papers) -->\n).*?(<!-- end -->)", re.S)
+MARKED = re.compile(r"(<!-- (?:result ([\w.-]+)|papers|twins) -->\n).*?(<!-- end -->)", re.S)
 
 
 def main(paths: list[str]) -> None:
@@ -41,11 +45,11 @@ def main(paths: list[str]) -> None:
         try:
             if folder.name not in wanted:
                 raise RunError("it stands on no page")
-            text = as_json(result(gathered(folder)))
+            write_atomic(RESULTS / f"{folder.name}.json", as_json(result(gathered(folder))))
+            for sheet in beside(folder):
+                write_atomic(RESULTS / f"{folder.name}.{sheet.name}.json", as_json(sheet))
         except RunError as error:
             print(f"{folder.name} is left out: {error}")  # noqa: T201
-        else:
-            write_atomic(RESULTS / f"{folder.name}.json", text)
     for page in PAGES:
         write_atomic(page, filled(page.read_text()))
 
@@ -118,9 +122,21 @@ def result(comparison: Comparison) -> Sheet:
     )
 
 
+def beside(study: Path) -> Iterator[Sheet]:
+    """The other tables that papers.toml asks for; they need more of a run than is kept."""
+    wanted = also(study.name)
+    if wanted:
+        comparison = read_runs([study])
+        elsewhere = unseen(comparison)
+        made = (efficiency(comparison), separation_sheet(comparison))
+        for sheet in (*made, *(elsewhere.sheets if elsewhere else ())):
+            if sheet and sheet.name in wanted:
+                yield sheet
+
+
 def as_json(sheet: Sheet) -> str:
     """The table as text, a row a line: what is shown of each entry, without what is empty."""
-    told = {key: getattr(sheet, key) for key in ("name", "title", "caption", "heads")}
+    told = {key: getattr(sheet, key) for key in ("name", "title", "caption", "heads", "groups")}
     shown = ("text", "spread", "mark", "near")
     rows = [
         json.dumps(
@@ -137,7 +153,8 @@ def from_json(text: str) -> Sheet:
     """The table that `as_json` wrote."""
     read = json.loads(text)
     rows = tuple(tuple(Entry(**{"text": ""} | entry) for entry in row) for row in read["rows"])
-    return Sheet(**read | {"heads": tuple(read["heads"]), "rows": rows})
+    groups = tuple((name, count) for name, count in read.get("groups", ()))
+    return Sheet(**read | {"heads": tuple(read["heads"]), "groups": groups, "rows": rows})
 
 
 def filled(page: str, results: Path = RESULTS) -> str:
@@ -147,7 +164,8 @@ def filled(page: str, results: Path = RESULTS) -> str:
     def made(marked: re.Match[str]) -> str:
         before, study, after = marked.groups()
         if study is None:
-            return f"{before}\n{papers(found)}\n{after}"
+            of_all = twins if "twins" in before else papers
+            return f"{before}\n{of_all(found)}\n{after}"
         text = to_markdown(found[study]) if study in found else "*Not run yet.*\n"
         return f"{before}\n{text}\n{after}"
 

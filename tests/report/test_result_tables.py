@@ -9,6 +9,7 @@ from polyclinic.catalog import BUILT_IN
 from polyclinic.config import load_study
 from polyclinic.report.exports import to_markdown
 from polyclinic.report.reading import read_runs
+from polyclinic.report.sheets import Entry, Sheet
 from tests.report.invented import SITES, write_run
 
 ROOT = Path(__file__).parents[2]
@@ -117,7 +118,41 @@ def test_a_paper_stands_beside_the_study_of_another_name(made, tmp_path):
     )
     assert any(line.startswith("Twin: tried with ") for line in lines)
     twin = made.papers({"002-octa-small": sheet}).splitlines()
-    assert "| 002 | Fig. 4 | `002-octa.toml` | – | [run](#002-octa) |" in twin
+    assert "| 002 | Fig. 4 | `002-octa.toml` | – | [run](twins.md#002-octa) |" in twin
+
+
+def test_a_twin_shows_its_scores_and_the_other_tables_that_the_paper_has(made, tmp_path):
+    write_run(tmp_path, "FedAvg", study="003-polyp-small", sites=SITES[:2], metrics=("dice",))
+    folder = tmp_path / "003-polyp-small"
+    sheets = {folder.name: made.result(read_runs([folder]))}
+    assert made.twins({}) == ""
+    assert [sheet.name for sheet in made.beside(folder)] == ["efficiency"]
+    for sheet in made.beside(folder):
+        read = made.from_json(made.as_json(sheet))
+        assert to_markdown(read) == to_markdown(sheet)
+        sheets[f"{folder.name}.{sheet.name}"] = read
+    text = made.twins(sheets)
+    assert text.startswith("### 003-polyp\n")
+    assert "| FedAvg |" in text
+    assert "Parameters (M)" in text
+    assert list(made.beside(tmp_path / "nothing" / "octa-drawn")) == []
+
+
+def test_a_column_of_several_twins_has_its_mean_over_them(made):
+    def apart(*rows):
+        return Sheet("separation", "Apart", "How.", ("Method", "a", "Avg", "a", "Avg"), rows)
+
+    def row(title, value):
+        return (Entry(title), *map(Entry, ("1", "2", "3", value)))
+
+    tasks = ("001-fundus", "001-polyp", "001-prostate")
+    sheets = {
+        f"{task}-small.separation": apart(row("FedAvg", str(place)), row(f"only {place}", "9"))
+        for place, task in enumerate(tasks)
+    }
+    scores = {f"{task}-small": apart(row("FedAvg", "0")) for task in tasks}
+    assert "| FedAvg | 0.00 | 1.00 | 2.00 | 1.00 |" in made.twins(sheets | scores).splitlines()
+    assert "by tasks" not in made.twins(scores)
 
 
 def test_every_study_of_a_paper_stands_in_the_matrix():
