@@ -113,6 +113,11 @@ def test_calibration_has_a_tick_beside_the_same_network_with_fedavg(reported):
     assert ticks(sheet) == {"FedAvg": ["–"], "FedDP": ["✓"], "LQ": ["–"]}
 
 
+def test_weightings_are_told_by_their_names(reported):
+    sheet = table(reported("000-fundus", 'method=["fedavg", "fedlc"]'), "fedavg")
+    assert ticks(sheet) == {"FedAvg": ["samples"], "FedAvg, uniform": ["uniform"]}
+
+
 def test_fedavg_stands_beside_no_method_that_averages_nothing(reported):
     assert list(ticks(table(reported("002-fundus"), "local"))) == ["Local (weak)", "Local (full)"]
 

@@ -33,9 +33,10 @@ def run(tmp_path):
 
 def test_the_last_table_is_a_heat_map_and_all_of_them_are_curves(run):
     (relation,) = relations(read_runs([run.path]))
-    assert (relation.method, relation.name, relation.round) == ("FedLPPA", "affinity", 20)
+    told = (relation.method, relation.name, relation.when)
+    assert told == ("FedLPPA", "affinity", "after round 20")
     words = texts(relation.figure)
-    assert {"affinity, round 20", "affinity of each pair of sites, by round"} <= set(words)
+    assert {"affinity, after round 20", "affinity of each pair of sites, by round"} <= set(words)
     assert set(SITES[:4]) <= set(words)
     assert "alpha – beta" in words
     assert words.count("1.00") >= 4
@@ -49,8 +50,15 @@ def test_methods_without_tables_have_no_picture(tmp_path, run):
 def test_every_name_has_a_picture_of_its_own(run):
     add_tables(run, rounds=1, name="distance")
     found = relations(read_runs([run.path]))
-    assert [(each.name, each.round) for each in found] == [("affinity", 20), ("distance", 1)]
+    told = [("affinity", "after round 20"), ("distance", "after round 1")]
+    assert [(each.name, each.when) for each in found] == told
     assert [len(each.figure.figure.axes) for each in found] == [2, 1]  # one round makes no curves
+
+
+def test_tables_of_the_models_in_use_are_of_no_round(run):
+    table = run.tables()[-1].model_copy(update={"round": 21, "name": "Dice", "final": True})
+    run.append(tables=[table])
+    assert [each.when for each in relations(read_runs([run.path]))][-1] == "at the end"
 
 
 def test_many_sites_are_drawn_without_a_legend(tmp_path):

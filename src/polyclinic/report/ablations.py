@@ -20,6 +20,7 @@ from polyclinic.report.settings import (
 from polyclinic.report.sheets import Entry, Sheet, mark_sentence, scored, spread_sentence
 from polyclinic.runs import slug
 
+WEIGHTING = "method.weighting"
 _MOST = 8  # settings in a table: rows that differ in more are no ablation
 
 
@@ -46,6 +47,8 @@ def _sheet(name: str, methods: Sequence[MethodRuns], comparison: Comparison) -> 
     comparison = replace(comparison, methods=(*plain, *methods))
     settings = of_methods(comparison.methods)
     columns = {key: _texts([each.get(key) for each in settings]) for key in keys}
+    if WEIGHTING in columns:  # a row without one of its own has its study's or its authors'
+        columns[WEIGHTING] = [text_of(each.runs[0].about.weighting) for each in comparison.methods]
     tables = [comparison_table(comparison, metric, [OVERALL]) for metric in comparison.metrics]
     rows = tuple(
         (

@@ -38,7 +38,7 @@ class Relation:
     method: str
     name: str
     seed: int
-    round: int
+    when: str  # the last of them was made
     by_round: bool  # whether there are tables of several rounds
     figure: Drawing
 
@@ -50,13 +50,17 @@ def relations(comparison: Comparison) -> list[Relation]:
             method.title,
             name,
             method.runs[0].about.seed,
-            tables[-1].round,
+            _when(tables[-1]),
             len(tables) > 1,
             _picture(name, [_shown(table, comparison.shown_sites) for table in tables]),
         )
         for method in comparison.methods
         for name, tables in _by_name(method.runs[0])
     ]
+
+
+def _when(table: RoundTable) -> str:
+    return "at the end" if table.final else f"after round {table.round}"
 
 
 def _by_name(run: Run) -> Iterator[tuple[str, list[RoundTable]]]:
@@ -86,7 +90,7 @@ def _picture(name: str, tables: Sequence[RoundTable]) -> Drawing:
     if len(tables) == 1:
         size = (_LABELS + cell * len(last.columns) + 0.4, max(2.6, 1.3 + cell * len(last.rows)))
         with canvas(1, 1, size, Margins(left=_LABELS, right=0.4, bottom=1.0)) as (figure, axes):
-            _draw_map(axes[0][0], last, f"round {last.round}")
+            _draw_map(axes[0][0], last, _when(last))
             return to_data_uri(figure)
     map_width = _LABELS + cell * len(last.columns)
     height = max(2.6, 1.3 + cell * len(last.rows))
@@ -97,7 +101,7 @@ def _picture(name: str, tables: Sequence[RoundTable]) -> Drawing:
         axes,
     ):
         heat, evolution = axes[0]
-        _draw_map(heat, last, f"{name}, round {last.round}")
+        _draw_map(heat, last, f"{name}, {_when(last)}")
         _draw_evolution(evolution, tables)
         quiet_title(evolution, f"{name} of each pair of sites, by round")
         return to_data_uri(figure)

@@ -103,7 +103,7 @@ def _between(comparison: Comparison) -> Iterator[Shown | None]:
         yield Shown(
             "relations",
             f"between-sites-{slug(each.method)}-{slug(each.name)}",
-            f"{each.method}: {each.name} after round {each.round}{rest}",
+            f"{each.method}: {each.name} {each.when}{rest}",
             f"As the server made it, seed {each.seed}; colours reach from the least to the "
             "greatest value between two sites.",
             each.figure,
