@@ -26,6 +26,7 @@ def test_the_matrix_has_every_model_at_every_site(done):
     assert pairs == {(a, b) for a in ("fjord", "grove") for b in ("fjord", "grove")}
     (table,) = [table for table in done.folder.tables() if "each site's model" in table.name]
     assert table.rows == table.columns == ("fjord", "grove")
+    assert table.final, "it is of the models in use, not of a round"
     for model, line in zip(table.rows, table.values, strict=True):
         for site, value in zip(table.columns, line, strict=True):
             wanted = (model, site, "dice")

@@ -93,6 +93,7 @@ def write_matrix(
     table = RoundTable(
         round=assignment.rounds + 1,
         name=f"{metrics[first].title} of each site's model (row) at each site (column)",
+        final=True,
         rows=names,
         columns=names,
         values=tuple(

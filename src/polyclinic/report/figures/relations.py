@@ -23,7 +23,7 @@ from polyclinic.runs import DIAGNOSED, RoundTable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_CELL, _EVOLUTION, _LABELS, _LEGEND = 0.52, 4.4, 1.5, 1.9  # inches
+_CELL, _EVOLUTION, _LABELS, _LEGEND = 0.52, 4.4, 1.35, 1.9  # inches
 _WIDEST = 9.0  # inches of a map; its cells shrink
 _MOST_NUMBERS = 16  # sites a side whose cells hold their numbers
 _MOST_PAIRS = 15  # with a line and a name each; beyond, every line is grey
