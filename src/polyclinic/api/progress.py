@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from polyclinic.api.console import CONSOLE
 from polyclinic.config import Study, uniform_row_told
-from polyclinic.engine.loop import Event, Notice, RoundDone
+from polyclinic.engine.loop import Event, Notice, Reused, RoundDone
 from polyclinic.engine.planning import Plan
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.sharing import Sharing
@@ -78,7 +78,9 @@ class _Pace:
     def take(self, run: Run, event: Event) -> None:
         path = run.folder.path
         self.seen.add(path)
-        if isinstance(event, RoundLine):
+        if isinstance(event, Reused):
+            self.left[path] = 0
+        elif isinstance(event, RoundLine):
             self.started = min(self.started, time.monotonic() - event.seconds)
             self.lines.setdefault(path, []).append(event)
         elif isinstance(event, RoundDone) and event.round > 0:
@@ -161,6 +163,10 @@ class _Bars:
 
     def __call__(self, run: Run, event: Event) -> None:
         name = run.name
+        if isinstance(event, Reused):  # images are not read yet
+            self.pace.take(run, event)
+            self.progress.console.print(f"{name}  {next(_remarks(event))}")
+            return
         if not self.bars:  # all images are read
             self.progress.remove_task(self.progress.task_ids[0])
         if name not in self.bars:
@@ -247,7 +253,9 @@ def _work(line: RoundLine) -> str:
 
 def _remarks(event: Event) -> Iterator[str]:
     """A line about the run, or about a site that was left out, where the event tells of one."""
-    if isinstance(event, Notice):
+    if isinstance(event, Reused):
+        yield f"is done: the same as {event.other}"
+    elif isinstance(event, Notice):
         yield f"warning: {event.text}"
     elif not isinstance(event, RoundDone) and event.missed:
         yield f"round {event.round}: {event.site} is left out: {event.missed}"

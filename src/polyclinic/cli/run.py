@@ -35,6 +35,12 @@ def run(
     ] = [],  # noqa: B006 (typer wants the plain value)
     resume: Resume = False,
     fresh: Fresh = False,
+    reuse: Annotated[
+        list[Path],
+        typer.Option(
+            "--reuse", help="Take over what was run here (a study's folder) and is the same."
+        ),
+    ] = [],  # noqa: B006 (typer wants the plain value)
     plan: Annotated[
         bool, typer.Option("--plan", help="Only show the runs and how long they will take.")
     ] = False,
@@ -49,21 +55,21 @@ def run(
     at_once = [f"engine.jobs={jobs}"] if jobs else []
     settings = only_methods(load_study(study, [*overrides, *at_once], tables()), only, study)
     if plan:
-        _show_plan(settings, runs, fresh=fresh)
+        _show_plan(settings, runs, fresh=fresh, reuse=reuse)
     else:
-        _run(settings, runs, resume=resume, fresh=fresh)
+        _run(settings, runs, resume=resume, fresh=fresh, reuse=reuse)
 
 
-def _show_plan(study: "Study", root: Path, *, fresh: bool) -> None:
+def _show_plan(study: "Study", root: Path, *, fresh: bool, reuse: list[Path]) -> None:
     from polyclinic.api.progress import shown_plan
     from polyclinic.engine.planning import plan_of
     from polyclinic.runs import SPLITS
 
-    for line in shown_plan(plan_of(study, root, root / SPLITS, fresh=fresh)):
+    for line in shown_plan(plan_of(study, root, root / SPLITS, fresh=fresh, reuse=reuse)):
         typer.echo(line)
 
 
-def _run(study: "Study", root: Path, *, resume: bool, fresh: bool) -> None:
+def _run(study: "Study", root: Path, *, resume: bool, fresh: bool, reuse: list[Path]) -> None:
     from polyclinic.api.running import do_runs
     from polyclinic.cli.terminal_tables import show_summary
     from polyclinic.engine.grid import FailedRuns
@@ -72,7 +78,7 @@ def _run(study: "Study", root: Path, *, resume: bool, fresh: bool) -> None:
 
     failed = None
     try:
-        paths = do_runs(study, root, resume=resume, fresh=fresh)
+        paths = do_runs(study, root, resume=resume, fresh=fresh, reuse=reuse)
     except FailedRuns as error:
         failed, paths = error, error.paths
     except KeyboardInterrupt:

@@ -13,8 +13,9 @@ from polyclinic.engine.capacity import START, cores, helpers_wanted
 from polyclinic.engine.devices import device_of
 from polyclinic.engine.job import Job
 from polyclinic.engine.local import LocalEngine
-from polyclinic.engine.loop import Event, Notice
+from polyclinic.engine.loop import Event, Notice, Reused
 from polyclinic.engine.other_process import others_can, reason
+from polyclinic.engine.reuse import alike, called, take_over
 from polyclinic.engine.run import Run
 from polyclinic.engine.sharing import Sharing
 from polyclinic.engine.study import Watch, checked_runs, do_run
@@ -37,10 +38,25 @@ class FailedRuns(RunError):
 
 
 def run_grid(
-    study: Study, root: Path, splits_folder: Path, *, resume: bool, fresh: bool, watch: Watch
+    study: Study,
+    root: Path,
+    splits_folder: Path,
+    *,
+    resume: bool,
+    fresh: bool,
+    reuse: Sequence[str | Path] = (),
+    watch: Watch,
 ) -> list[Run]:
-    """Do all runs of a study that are not finished; FailedRuns names those that failed."""
+    """Do all runs of a study that are not finished; FailedRuns names those that failed.
+
+    What was finished below the folders to `reuse` is taken over where it is the same.
+    """
     runs = checked_runs(study, root, resume=resume, fresh=fresh)
+    same = alike(runs, reuse)
+    for run in runs:
+        if other := same.get(run.folder.path):
+            take_over(run, other)
+            watch(run, Reused(called(other)))
     jobs = jobs_of(study, len(runs))
     engine = LocalEngine(splits_folder, jobs=jobs)
     left = [run for run in runs if fresh or not run.folder.finished]

@@ -39,7 +39,14 @@ class Notice:
     text: str
 
 
-Event = RoundLine | Scored | RoundDone | Notice
+@dataclass(frozen=True)
+class Reused:
+    """The run need not be done: this one of another study is the same."""
+
+    other: str
+
+
+Event = RoundLine | Scored | RoundDone | Notice | Reused
 Record = Callable[[Sequence[RoundLine], Sequence[Score], Sequence[RoundTable]], None]
 
 

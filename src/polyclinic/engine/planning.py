@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from polyclinic.config import Study
 from polyclinic.engine.grid import jobs_of
 from polyclinic.engine.local import LocalEngine
+from polyclinic.engine.reuse import alike, called
 from polyclinic.engine.run import Run, runs_of
 from polyclinic.engine.sharing import Sharing, rounds_of
 from polyclinic.engine.study import do_run
@@ -23,7 +24,8 @@ STEPS = 2  # of training that are timed at a site
 class Planned:
     """A run, how many of its rounds are done, and the seconds that the others will take.
 
-    It will go on from this round of another run; 0 where it does not.
+    It will go on from this round of another run; 0 where it does not. One of another study that is
+    the same has `taken` its place.
     """
 
     run: Run
@@ -31,10 +33,13 @@ class Planned:
     seconds: float
     shared: int = 0
     shared_with: str = ""
+    taken: str = ""
 
     @property
     def state(self) -> str:
         """How far it is, in a few words."""
+        if self.taken:
+            return f"done as {self.taken}"
         if self.run.folder.finished and not self.seconds:
             return "done"
         rounds = rounds_of(self.run)
@@ -54,7 +59,7 @@ class Plan:
     @property
     def left(self) -> list[Planned]:
         """What is not done."""
-        return [each for each in self.runs if each.state != "done"]
+        return [each for each in self.runs if not each.state.startswith("done")]
 
     @property
     def seconds(self) -> float:
@@ -90,9 +95,17 @@ class _Pace:
         return self.seconds * images * study.federation.participation
 
 
-def plan_of(study: Study, root: Path, splits_folder: Path, *, fresh: bool) -> Plan:
+def plan_of(
+    study: Study,
+    root: Path,
+    splits_folder: Path,
+    *,
+    fresh: bool,
+    reuse: Sequence[str | Path] = (),
+) -> Plan:
     """The plan of a study, timed by its finished runs, else by a few steps of each method."""
     runs = runs_of(study, root)
+    same = alike(runs, reuse)
     jobs = jobs_of(study, len(runs))
     finished = [run for run in runs if run.folder.finished]
     if finished:
@@ -101,10 +114,14 @@ def plan_of(study: Study, root: Path, splits_folder: Path, *, fresh: bool) -> Pl
     else:
         measured = f"by {STEPS} training steps of each method on this machine; scoring comes on top"
         engine = LocalEngine(splits_folder, jobs=jobs)
-        each = {run.choice.name: run for run in reversed(runs)}
+        left = [run for run in runs if run.folder.path not in same]
+        each = {run.choice.name: run for run in reversed(left)}
         paces = [(name, _tried(run, engine)) for name, run in each.items()]
     sharing, planned = Sharing(runs), []
     for run in runs:
+        if other := same.get(run.folder.path):
+            planned.append(Planned(run, rounds_of(run), 0.0, taken=called(other)))
+            continue
         own = [pace for name, pace in paces if name == run.choice.name]
         known = own or [pace for _, pace in paces]
         seconds = fmean(pace.of_round(run.study) for pace in known)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,19 +40,12 @@ class Sharing:
         return rounds_of(other) if there else 0
 
     def start(self, run: Run) -> bool:
-        """Give a run the rounds of the other; False where it must train them itself.
-
-        A folder of its own is put in place as a whole, ready to be resumed.
-        """
+        """Give a run the rounds of the other, to be resumed; False where it must train them."""
         other = self.other(run)
         if other is None or not other.folder.finished or not _last_state(other).exists():
             return False
-        new = RunFolder(run.folder.path.with_name(f"new-{run.folder.path.name}"))
-        with run.folder.lock(), new.lock(), clear_errors(new.path):
-            new.clear()
+        with put_in_place(run.folder) as new:
             _fill(new, run, other)
-            shutil.rmtree(run.folder.path)
-            new.path.rename(run.folder.path)
         return True
 
     def tidy(self, left: Collection[Run]) -> None:
@@ -61,6 +55,17 @@ class Sharing:
         for run in self.runs:
             if run.folder.path not in kept and run.folder.finished:
                 _checkpoint(run).remove()
+
+
+@contextmanager
+def put_in_place(folder: RunFolder) -> Iterator[RunFolder]:
+    """A folder to fill, which takes the place of this one as a whole or not at all."""
+    new = RunFolder(folder.path.with_name(f"new-{folder.path.name}"))
+    with folder.lock(), new.lock(), clear_errors(new.path):
+        new.clear()
+        yield new
+        shutil.rmtree(folder.path)
+        new.path.rename(folder.path)
 
 
 def rounds_of(run: Run) -> int:
