@@ -106,3 +106,34 @@ def test_no_part_misses_its_share_by_more_than_two_patients(patients, seed):
     found = Counter(divide(cases, shares, np.random.default_rng(seed)).values())
     for part, share in shares.items():
         assert abs(found[part] - share * len(cases)) <= 2 * max(patients)
+
+
+@given(sizes)
+def test_in_order_each_part_is_one_run_of_neighbours(patients):
+    cases = [case(f"{p}-{n}", f"p{p}") for p, size in enumerate(patients) for n in range(size)]
+    (of,) = split_cases(cases[::-1], SplitRule(in_order=True), "alpha")
+    parts = [of[each.name] for each in cases]
+    assert list(dict.fromkeys(parts)) == ["train", "val", "test"]
+    assert parts == sorted(parts, key=["train", "val", "test"].index)
+    for patient in {each.patient for each in cases}:
+        assert len({of[each.name] for each in cases if each.patient == patient}) == 1
+    counted = [sum(patients[:stop]) for stop in range(1, len(patients) - 1)]
+    wanted = 0.7 * len(cases)
+    nearest = min(abs(stop - wanted) for stop in counted)  # two patients are left for the others
+    assert abs(parts.count("train") - wanted) == pytest.approx(nearest)
+
+
+def test_in_order_ten_follows_nine_and_no_seed_matters():
+    cases = [case(f"frame{number}") for number in range(1, 21)]
+    (of,) = split_cases(cases, SplitRule(in_order=True), "alpha")
+    assert [name for name in of if of[name] == "val"] == ["frame15", "frame16"]
+    assert split_cases(cases, SplitRule(in_order=True, seed=5), "beta") == [of]
+
+
+def test_in_order_validation_is_the_last_of_what_is_not_for_testing_and_folds_follow_each_other():
+    cases = [case(f"{n:02d}", split="test" if n >= 16 else "train") for n in range(20)]
+    (of,) = split_cases(cases, SplitRule(in_order=True), "alpha")
+    assert [name for name in of if of[name] == "val"] == ["14", "15"]
+    folds = split_cases(singles(9), SplitRule(folds=3, in_order=True), "alpha")
+    tested = [[name for name in fold if fold[name] == "test"] for fold in folds]
+    assert tested == [["000", "001", "002"], ["003", "004", "005"], ["006", "007", "008"]]

@@ -179,6 +179,9 @@ def split(
     ] = (0.7, 0.1, 0.2),
     folds: Annotated[int, typer.Option(min=0, help="Cut this many folds instead.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the cut.")] = 0,
+    in_order: Annotated[
+        bool, typer.Option("--in-order", help="In the order of patients' names, not drawn.")
+    ] = False,
     runs: Runs = Path("runs"),
 ) -> None:
     """Cut the cases of sites into train, val and test, and write that into the sites' folders."""
@@ -195,7 +198,7 @@ def split(
     except ValidationError as error:
         told = (f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
         raise ValueError("; ".join(told)) from error
-    rule = SplitRule(checked.split, checked.folds, seed=seed)
+    rule = SplitRule(checked.split, checked.folds, seed=seed, in_order=in_order)
     with reading(folder):
         files = write_splits(folder, rule, runs / VOLUMES)
     for file in files:

@@ -47,6 +47,8 @@ class DataSettings(Section):
     """Shares of train, val and test, for sites that come without a split of their own."""
     given: Literal["kept", "recut"] = "kept"
     """Splits that sites come with: kept as they are, or cut anew by `split` or `folds`."""
+    cut: Literal["in_order"] | None = None
+    """In the order of patients' names, so that neighbouring frames stay together; else drawn."""
     folds: Count = 0
     """Folds in place of `split`: each tests once, or validates once where test cases are given."""
     fold: Count | None = None

@@ -72,7 +72,8 @@ def _load(source: Source, task: Task, data: DataSettings, splits_folder: Path | 
 
 
 def _rule(data: DataSettings) -> SplitRule:
-    return SplitRule(data.split, data.folds, data.fold or 0, data.seed, data.given == "recut")
+    recut, in_order = data.given == "recut", data.cut == "in_order"
+    return SplitRule(data.split, data.folds, data.fold or 0, data.seed, recut, in_order)
 
 
 def _draw(source: Source, task: Task, data: DataSettings) -> LoadedSite:
