@@ -257,6 +257,9 @@ def test_a_split_is_written_into_the_sites_folders_when_asked(polyclinic, site):
     assert (code, "delete it to cut anew" in err) == (2, True)
     code, _, err = polyclinic("data", "split", site.parent, "--ratio", 0.5, 0.25, 0.5)
     assert (code, "must sum to 1" in err) == (2, True)
+    (site / "splits.csv").unlink()
+    assert polyclinic("data", "split", site.parent, "--in-order")[0] == 0
+    assert "ratio 0.7 0.1 0.2; in order" in (site / "splits.csv").read_text()
 
 
 class Terminal(io.StringIO):

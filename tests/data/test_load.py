@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -359,6 +361,17 @@ def test_a_synthetic_patient_has_the_folds_role_once(given, role):
     kept = set(whole.test.names) if given == "kept" else set()
     assert sorted(once) == sorted(set(names) - kept)
     assert all(kept <= set(site.test.names) for site in folds)
+
+
+def test_patients_are_cut_in_the_order_of_their_names_where_the_study_says_so():
+    site = [SiteSettings(name=federation("fundus")[0].name)]
+    data = DataSettings(size=0.2, given="recut", cut="in_order")
+    (found,) = load_federation(FUNDUS, data, site)
+    numbers = [
+        [int(re.findall(r"\d+", name)[0]) for name in part.names]
+        for part in (found.train, found.val, found.test)
+    ]
+    assert max(numbers[0]) < min(numbers[1]) <= max(numbers[1]) < min(numbers[2])
 
 
 def test_too_few_synthetic_patients_for_the_folds_are_a_mistake():
