@@ -98,6 +98,18 @@ def test_the_same_cases_stand_in_a_grid_of_sites_and_methods(tmp_path):
     assert any(f"{100 * value['case-03']:.2f}" in word for word in words)
 
 
+def test_many_methods_stand_in_bands_that_name_the_sites_again(tmp_path):
+    titles = [f"method {number:02}" for number in range(11)]
+    for title in titles:
+        run = write_run(tmp_path, title, sites=("alpha",), metrics=("dice",), rounds=1)
+        drawing("alpha", "case-03", 0.1).save(run.picture_path("alpha", "middle", "case-03"))
+    (found,) = same_cases(read_runs([tmp_path / "demo"]))
+    words = texts_of(found.figure)
+    assert [word for word in words if word in titles] == titles
+    assert words.count("alpha") == 2
+    assert sum(word.startswith("Dice ") for word in words) == len(titles)
+
+
 def texts_of(figure):
     """The words of a figure that is a photograph on the page."""
     import base64

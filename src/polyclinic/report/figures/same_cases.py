@@ -1,5 +1,6 @@
 """The same cases under every method: rows are sites, columns methods, scores below."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _SIDE, _LARGEST = 1.45, 2.4  # inches of a picture
 _PIXELS = 200  # of a picture's longer side
+_ACROSS = 9  # methods side by side; more stand below them
 
 
 @dataclass(frozen=True)
@@ -58,21 +60,41 @@ def _drawn(
     methods: list[MethodRuns],
     pictures: dict[tuple[str, str], Picture],
 ) -> Drawing:
-    side = max(_SIDE, min(_LARGEST, (WIDTH - 0.4) / len(methods) - 0.08))  # as wide as the page
-    size = (0.4 + (side + 0.08) * len(methods), 0.35 + (side + 0.3) * len(sites))
-    margins = Margins(left=0.35, right=0.05, top=0.3, bottom=0.25, across=0.08, down=0.3)
-    with canvas(len(sites), len(methods), size, margins) as (figure, axes):
-        for row, site in zip(axes, sites, strict=True):
-            row[0].set_ylabel(shortened(site, 20), fontsize=9)
-            for panel, method in zip(row, methods, strict=True):
-                picture = pictures.get((site, method.title))
-                _show(panel, picture)
-                if picture:
-                    words = caption_of(comparison, method.finished[0], picture)
-                    panel.set_xlabel(words, fontsize=8, labelpad=3)
-        for panel, method in zip(axes[0], methods, strict=True):
-            panel.set_title(shortened(method.title, 20), fontsize=9, fontweight="bold")
+    bands = math.ceil(len(methods) / _ACROSS)
+    across = math.ceil(len(methods) / bands)
+    side = max(_SIDE, min(_LARGEST, (WIDTH - 0.4) / across - 0.08))  # as wide as the page
+    down = 0.3 if bands == 1 else 0.5
+    rows = bands * len(sites)
+    size = (0.4 + (side + 0.08) * across, 0.35 + (side + down) * rows)
+    margins = Margins(left=0.35, right=0.05, top=0.3, bottom=0.25, across=0.08, down=down)
+    with canvas(rows, across, size, margins) as (figure, axes):
+        for band in range(bands):
+            there = methods[band * across : (band + 1) * across]
+            panels = axes[band * len(sites) : (band + 1) * len(sites)]
+            _draw_band(panels, comparison, sites, there, pictures)
         return to_data_uri(figure, photographs=True)
+
+
+def _draw_band(
+    panels: "list[list[Axes]]",
+    comparison: Comparison,
+    sites: list[str],
+    methods: list[MethodRuns],
+    pictures: dict[tuple[str, str], Picture],
+) -> None:
+    """As many methods as stand side by side, each at all sites."""
+    for row, site in zip(panels, sites, strict=True):
+        row[0].set_ylabel(shortened(site, 20), fontsize=9)
+        for panel in row[len(methods) :]:
+            panel.axis("off")
+        for panel, method in zip(row, methods, strict=False):
+            picture = pictures.get((site, method.title))
+            _show(panel, picture)
+            if picture:
+                words = caption_of(comparison, method.finished[0], picture)
+                panel.set_xlabel(words, fontsize=8, labelpad=3)
+    for panel, method in zip(panels[0], methods, strict=False):
+        panel.set_title(shortened(method.title, 20), fontsize=9, fontweight="bold")
 
 
 def _show(panel: "Axes", picture: Picture | None) -> None:
