@@ -44,6 +44,12 @@ def table(comparison, method):
     return found
 
 
+def line_styles(drawing):
+    """How the means of a figure are joined."""
+    (panel, *_) = drawing.figure.axes
+    return {bars.lines[0].get_linestyle() for bars in panel.containers}
+
+
 def test_the_parts_of_fedicra_have_ticks_beside_fedavg(reported):
     sheet = table(reported("002-fundus"), "fedicra")
     heads = ("Method", "adaptive aggregation", "site gate", "weak.crf", "weak.tree")
@@ -138,11 +144,13 @@ def test_terms_for_weak_labels_are_one_setting_whether_of_the_study_or_of_the_me
     )
     (found,) = sweeps(study)
     assert found.setting == "method.weak.crf"
+    assert line_styles(found.figure) == {"-"}
 
 
 def test_networks_of_other_widths_are_one_line_of_networks(reported):
     study = reported("001-polyp-networks")
     (found,) = [each for each in sweeps(study) if each.setting == "network.name"]
+    assert "None" in line_styles(found.figure), "names have no order"
     ((_, points),) = found.lines
     assert [name for name, _ in points] == ["fcn", "classic_unet", "unet_plus_plus", "res_unet"]
 

@@ -102,6 +102,7 @@ def _drawn(comparison: Comparison, key: str, lines: Sequence[tuple[str, Any]]) -
     values = list(dict.fromkeys(value for _, points in lines for value, _ in points))
     numbers = all(map(_is_number, values))
     values = sorted(values) if numbers else values
+    joined = {} if numbers or len(values) == 2 else {"linestyle": "none"}  # names have no order
     with canvas(1, len(metrics), (WIDTH, 2.9), Margins(across=0.7, right=1.6)) as (figure, axes):
         for panel, metric in zip(axes[0], metrics, strict=True):
             how = comparison.measure(metric)
@@ -116,7 +117,7 @@ def _drawn(comparison: Comparison, key: str, lines: Sequence[tuple[str, Any]]) -
                     ms=5,
                     capsize=3,
                     label=_label(title, 22),
-                    **style(index).line,
+                    **style(index).line | joined,
                 )
                 each = [_site_means(method, metric, comparison.sites) for _, method in points]
                 panel.plot(
