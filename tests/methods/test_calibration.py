@@ -8,6 +8,7 @@ from polyclinic.engine.local import LocalSites, assign
 from polyclinic.engine.run import runs_of
 from polyclinic.engine.site_runner import SiteRunner
 from polyclinic.engine.tensors import load_tensors
+from polyclinic.evaluation.diagnostics import warnings_about
 from polyclinic.federation.message import Message, models_in
 from polyclinic.federation.method import DISCLOSED
 from polyclinic.federation.server import Server
@@ -18,6 +19,7 @@ from polyclinic.methods.calibration import IGC, fingerprint, fingerprints, hand_
 from polyclinic.methods.feddp import FedDP
 from polyclinic.methods.finetune import FineTune
 from polyclinic.networks.parts import everything, norms, part
+from polyclinic.runs import DIAGNOSED
 from tests.federations import a_site, equal, perform
 
 pytestmark = pytest.mark.usefixtures("narrow_pyramids")
@@ -91,7 +93,9 @@ def test_equal_queries_are_disclosed_and_disagree_nowhere_so_it_is_fine_tuning(
     calibrated = small.run("equal-queries", *settings, then=igc(inconsistency=formula))
     assert all(line.parts["extra disclosed"] for line in lines(calibrated, "disclose"))
     for site in tuned.folder.about().sites:
-        assert equal(tuned.tensors(site.name), calibrated.tensors(site.name))
+        found = calibrated.tensors(site.name)
+        assert found.pop("memory/noted/guided share") == 0
+        assert equal(tuned.tensors(site.name), found)
 
 
 def test_one_site_alone_only_tunes(federation, monkeypatch):
@@ -304,8 +308,8 @@ def test_equal_models_that_were_disclosed_disagree_nowhere_too(federation):
     method, site, batch = a_site(federation, "fedbn", kinds=("mask",))
     models = [site.twin({}), site.twin(dict(site.weights))]
     site.net.eval()
-    guided = IGC(weight=5.0).guided(method, models, site, batch)
-    assert torch.equal(guided, IGC(weight=0.0).guided(method, models, site, batch))
+    _, guided = IGC(weight=5.0).terms(method, models, site, batch)
+    assert guided == 0
 
 
 @pytest.mark.parametrize("formula", ["distance", "deviation"])
@@ -324,9 +328,9 @@ def test_under_mixed_precision_judges_and_their_entropy_are_those_of_full_precis
     monkeypatch.setattr("polyclinic.methods.calibration.guided_entropy", look)
     site.net.eval()
     models = [site.twin({}), site.twin(shifted)]
-    igc.guided(method, models, site, batch)
+    igc.terms(method, models, site, batch)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        igc.guided(method, models, site, batch)
+        igc.terms(method, models, site, batch)
         logits = site.net(batch.images)
     (_, exact), (probabilities, mixed) = seen
     assert logits.dtype == torch.bfloat16  # what is trained stays mixed
@@ -363,14 +367,29 @@ def test_the_models_at_rest_have_no_gradient_and_keep_their_statistics(federatio
     models = [site.twin({}), site.twin(shifted)]
     before = [{n: t.clone() for n, t in each.state_dict().items()} for each in models]
     site.net.train()
-    loss = IGC().guided(method, models, site, batch)
-    loss.backward()
+    plain, guided = IGC().terms(method, models, site, batch)
+    (plain + guided).backward()
     assert all(p.grad is None for each in models for p in each.parameters())
     assert all(
         equal(dict(each.state_dict()), kept) for each, kept in zip(models, before, strict=True)
     )
-    plain = IGC(weight=0.0).guided(method, models, site, batch)
-    assert loss > plain
+    assert guided > 0
+
+
+def test_what_share_of_the_loss_was_guided_is_noted_and_warned_of_where_it_is_nothing(federation):
+    def shares(weight):
+        done = federation().run("fedbn", LAST, then=igc(weight=weight))
+        *_, table = [each for each in done.folder.tables() if each.name == DIAGNOSED]
+        if "guided share" not in table.columns:
+            return []
+        return [row[table.columns.index("guided share")] for row in table.values]
+
+    assert shares(0) == []
+    little, much = shares(0.001), shares(10)
+    assert all(0 < low < 0.01 < high < 1 for low, high in zip(little, much, strict=True))
+    (line,) = warnings_about("fjord", {"guided share": little[0]})
+    assert "it is fine-tuning" in line
+    assert list(warnings_about("fjord", {"guided share": 0.3})) == []
 
 
 @pytest.mark.parametrize("method", ["pflfe", "fc-pflfe"])

@@ -75,6 +75,12 @@ DIAGNOSTICS: Mapping[str, Diagnostic] = {
         "there are channels for {value:.0%} of the kernels, so they cannot all be orthogonal: "
         "fewer virtual_classes or a wider network",
     ),
+    "guided share": Diagnostic(
+        "share of the calibration's loss that comes from where the sites' models disagree",
+        lambda value: value < 0.02,
+        "disagreement between sites is {value:.2%} of the calibration's loss: it is fine-tuning; "
+        "a larger weight or mean = guide gives it more",
+    ),
     "enhancement moved": Diagnostic(
         "way of the encoder in its last enhancement, over its length",
         lambda value: value < 0.001,

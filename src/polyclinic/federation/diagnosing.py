@@ -11,6 +11,7 @@ from torch import Tensor
 from polyclinic.data.batches import in_order
 from polyclinic.data.cases import Batch, Cases
 from polyclinic.federation.site import Site
+from polyclinic.federation.weights import group
 from polyclinic.losses import mixed_label, tree_filtered
 from polyclinic.masks import UNLABELLED
 from polyclinic.networks.contract import likeliest
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from polyclinic.federation.method import Method
 
 MOST = 12  # cases that are looked at
+NOTED = "noted"  # a group of a site's memory: numbers of its last training, by their names
 
 
 @torch.no_grad()
@@ -31,6 +33,7 @@ def diagnose(
     `predicted` are the classes that it gave all of them, where they are to be compared with masks.
     """
     notes = {} if predicted is None else _areas(predicted, cases.masks.numpy())
+    notes |= {name: float(value) for name, value in group(site.memory, NOTED).items()}
     few = cases.select(range(min(MOST, len(cases))))
     seen = replace(few, labels=few.masks)
     site.net.eval()

@@ -10,7 +10,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from polyclinic.config import TrainingSettings
 from polyclinic.data.cases import Batch
+from polyclinic.federation.diagnosing import NOTED
 from polyclinic.federation.message import Message, models_in
 from polyclinic.federation.method import DISCLOSED, Method, Stage, plain_loss, silent
 from polyclinic.federation.optimizing import after_rounds
@@ -21,6 +23,8 @@ from polyclinic.losses.inconsistency import Inconsistency, Mean, guided_entropy,
 from polyclinic.losses.marginal import grouped, summed
 from polyclinic.networks.contract import Segmenter
 from polyclinic.runs import SiteInfo
+
+GUIDED = "guided share"
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,32 @@ class IGC:
         with method.in_use(site):
             models = models_in(site.message.extras, DISCLOSED)
             others = [site.twin(model) for model in models.values()]
-            loss = partial(self.guided, method, [site.twin({}), *others]) if others else self.plain
-            site.fit(loss, steps=steps, training=after_rounds(site.training, self.rate))
+            training = after_rounds(site.training, self.rate)
+            if others:
+                self._fit_guided(method, [site.twin({}), *others], site, steps, training)
+            else:
+                site.fit(self.plain, steps=steps, training=training)
         return Message()
+
+    def _fit_guided(
+        self,
+        method: Method,
+        models: list[Segmenter],
+        site: Site,
+        steps: int,
+        training: TrainingSettings,
+    ) -> None:
+        shares: list[Tensor] = []
+
+        def loss(site: Site, batch: Batch) -> Tensor:
+            plain, guided = self.terms(method, models, site, batch)
+            whole = plain + guided
+            shares.append((guided / whole).detach())
+            return whole
+
+        site.fit(loss, steps=steps, training=training)
+        if shares:
+            site.memory[f"{NOTED}/{GUIDED}"] = torch.stack(shares).mean()
 
     def plain(self, site: Site, batch: Batch) -> Tensor:
         """Labels alone."""
@@ -86,8 +113,10 @@ class IGC:
         own = site.marginal(LOSSES[self.loss])
         return own(logits, batch.labels) + site.stand_ins(logits, batch)
 
-    def guided(self, method: Method, models: list[Segmenter], site: Site, batch: Batch) -> Tensor:
-        """Labels, and labels where the models disagree."""
+    def terms(
+        self, method: Method, models: list[Segmenter], site: Site, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of the labels, and that of the labels where the models disagree."""
         # Judges predict as they are scored: in float32, whatever the training's precision is.
         with torch.no_grad(), torch.autocast(site.device.type, enabled=False):
             maps = [method.predict(replace(site, net=each), batch.images) for each in models]
@@ -98,7 +127,7 @@ class IGC:
             opinions = summed(opinions, groups)
         guide = inconsistency(opinions, self.inconsistency, relative=self.relative)
         probabilities = logits.float().softmax(1)
-        return plain + self.weight * guided_entropy(probabilities, labels, guide, self.mean)
+        return plain, self.weight * guided_entropy(probabilities, labels, guide, self.mean)
 
 
 def fingerprints(server: Server, info: SiteInfo) -> Message:  # noqa: ARG001
