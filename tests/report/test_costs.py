@@ -41,6 +41,14 @@ def test_bytes_and_seconds_of_a_round_leave_out_what_came_before_and_after(cost)
     assert cost.whole.seconds_per_round == 5.0
 
 
+def test_a_round_in_which_the_machine_slept_does_not_count_for_the_others(tmp_path):
+    run = write_run(tmp_path, "FedAvg", rounds=3, sites=("alpha",))
+    before = method_costs(read_runs([run.path]))[0].whole.seconds_per_round
+    slept = run.rounds()[-1].model_copy(update={"seconds": 3600.0})
+    run.append([slept])
+    assert method_costs(read_runs([run.path]))[0].whole.seconds_per_round < before + 60
+
+
 def test_the_total_counts_everything(cost):
     assert cost.whole.total_bytes == 7 + 2 * 440 + 1000
     assert cost.whole.images_per_second == pytest.approx(210 / 12)

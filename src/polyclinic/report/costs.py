@@ -13,7 +13,10 @@ from polyclinic.runs import RoundLine
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one method at one site, or at all sites together: means over rounds and runs."""
+    """Of one method at one site, or at all sites together: means over rounds and runs.
+
+    Seconds are those of the middle round.
+    """
 
     name: str
     down_per_round: float
@@ -133,6 +136,14 @@ def _sent_by_part(runs: list[Run]) -> dict[str, float]:
     return parts
 
 
+def _round_seconds(lines: list[RoundLine]) -> list[float]:
+    """The work of each round; a machine that slept in one of them tells nothing of the others."""
+    found: dict[int, float] = {}
+    for line in lines:
+        found[line.round] = found.get(line.round, 0.0) + line.seconds
+    return list(found.values())
+
+
 def _run_cost(run: Run, lines: list[RoundLine]) -> tuple[float, ...]:
     """Stages before the first round and after the last belong to the total, not to a round."""
     last = run.planned_rounds or math.inf
@@ -143,6 +154,6 @@ def _run_cost(run: Run, lines: list[RoundLine]) -> tuple[float, ...]:
         sum(line.down for line in within) / rounds,
         sum(line.up for line in within) / rounds,
         float(sum(line.down + line.up for line in lines)),
-        sum(line.seconds for line in within) / rounds,
+        float(np.median(_round_seconds(within))) if within else 0.0,
         sum(line.images for line in lines) / seconds if seconds else 0.0,
     )

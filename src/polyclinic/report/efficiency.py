@@ -39,9 +39,10 @@ def efficiency(comparison: Comparison) -> Sheet | None:
         caption="Parameters of a site's network in training. Bytes are those of tensors and "
         "numbers in messages, the mean over sites, rounds and runs; a run's traffic is of all "
         "sites, both ways. After the rounds come finalizing, later stages and finishing steps. "
-        "Seconds are work of all sites one after another; an image's are measured with the final "
-        "models, at most twelve at once, on the machine of the run. Rounds that were trained once "
-        "for several runs count in each, as they were timed.",
+        "Seconds are work of all sites one after another, a round's the middle one of the rounds; "
+        "an image's are measured with the final models, at most twelve at once, on the machine of "
+        "the run. Rounds that were trained once for several runs count in each, as they were "
+        "timed.",
         heads=HEADS,
         rows=rows,
     )
