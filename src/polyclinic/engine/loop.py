@@ -14,7 +14,7 @@ from polyclinic.engine.reply_store import ReplyStore
 from polyclinic.engine.run import Assignment
 from polyclinic.engine.site_runner import Scoring
 from polyclinic.engine.sites import Scored, Sites, diagnostics
-from polyclinic.evaluation.diagnostics import warnings_about
+from polyclinic.evaluation.diagnostics import warnings_of
 from polyclinic.federation.message import Message
 from polyclinic.federation.method import Stage
 from polyclinic.federation.server import Server
@@ -222,8 +222,7 @@ class Loop:
         if notes and scoring.split != "watch":
             self.server.tables.append(diagnostics(scoring, notes))
         if scoring.split == "test":
-            for site, each in notes.items():
-                yield from map(Notice, warnings_about(site, each))
+            yield from map(Notice, warnings_of(notes))
         return means
 
     def _save(self, number: int, seconds: float) -> None:

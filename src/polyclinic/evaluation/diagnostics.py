@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+_MOST_NAMED = 8  # sites in a warning
+
 
 @dataclass(frozen=True)
 class Diagnostic:
@@ -108,3 +110,23 @@ def warnings_about(site: str, notes: Mapping[str, float]) -> Iterator[str]:
         known = DIAGNOSTICS.get(name)
         if known and known.bad and not math.isnan(value) and known.bad(value):
             yield f"{site}: {known.words.format(value=value)}"
+
+
+def warnings_of(sites: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """The same of all sites: each kind once, with the number of the first site that has it."""
+    for name in dict.fromkeys(name for notes in sites.values() for name in notes):
+        told = {
+            site: text
+            for site, notes in sites.items()
+            for text in warnings_about(site, {name: notes.get(name, math.nan)})
+        }
+        if told:
+            first, *others = told
+            yield told[first] + _likewise(others)
+
+
+def _likewise(others: list[str]) -> str:
+    if not others:
+        return ""
+    named = ", ".join(others) if len(others) <= _MOST_NAMED else f"{len(others)} other sites"
+    return f"; likewise at {named}"

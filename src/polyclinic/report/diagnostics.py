@@ -4,12 +4,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from polyclinic.evaluation.diagnostics import DIAGNOSTICS, warnings_about
+from polyclinic.evaluation.diagnostics import DIAGNOSTICS, warnings_of
 from polyclinic.report.figures.mixtures import TENTH
 from polyclinic.report.reading import Comparison
 from polyclinic.runs import DIAGNOSED, RoundTable
-
-_MOST_WORDS = 10  # warnings of a method on the page
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,6 @@ class Diagnosed:
     sites: tuple[str, ...]
     rows: tuple[tuple[str, str, tuple[str, ...]], ...]  # name, meaning and values
     warnings: tuple[str, ...]
-    more: int  # warnings that are not shown
 
 
 def diagnosed(comparison: Comparison) -> Iterator[Diagnosed]:
@@ -45,11 +42,7 @@ def _diagnosed(title: str, table: RoundTable, shown: Sequence[str]) -> Diagnosed
     about = [DIAGNOSTICS[name].summary if name in DIAGNOSTICS else "" for name in table.columns]
     values = dict(zip(table.rows, table.values, strict=True))
     sites = [site for site in values if site in shown]
-    words = [
-        text
-        for site, row in values.items()
-        for text in warnings_about(site, dict(zip(table.columns, row, strict=True)))
-    ]
+    notes = {site: dict(zip(table.columns, row, strict=True)) for site, row in values.items()}
     return Diagnosed(
         title,
         table.round,
@@ -58,8 +51,7 @@ def _diagnosed(title: str, table: RoundTable, shown: Sequence[str]) -> Diagnosed
             (name, meaning, tuple(_shown(values[site][place]) for site in sites))
             for place, (name, meaning) in enumerate(zip(table.columns, about, strict=True))
         ),
-        tuple(words[:_MOST_WORDS]),
-        max(0, len(words) - _MOST_WORDS),
+        tuple(warnings_of(notes)),
     )
 
 

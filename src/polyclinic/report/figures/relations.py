@@ -60,7 +60,9 @@ def relations(comparison: Comparison) -> list[Relation]:
 
 
 def _when(table: RoundTable) -> str:
-    return "at the end" if table.final else f"after round {table.round}"
+    if table.final:
+        return "at the end"
+    return f"after round {table.round}" if table.round else "before the first round"
 
 
 def _by_name(run: Run) -> Iterator[tuple[str, list[RoundTable]]]:
