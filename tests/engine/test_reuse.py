@@ -6,7 +6,6 @@ import pytest
 
 from polyclinic.api.progress import shown_plan
 from polyclinic.api.running import do_runs
-from polyclinic.config import load_study
 from polyclinic.engine.grid import run_grid
 from polyclinic.engine.loop import Reused, RoundDone
 from polyclinic.engine.planning import plan_of
@@ -15,39 +14,13 @@ from polyclinic.report import write_report
 from polyclinic.runs import RunError
 from polyclinic.runs.sums import changed
 from tests.federations import Done, equal
-from tests.small_unet import TABLES
-
-STUDY = """
-name = "NAME"
-task = { name = "octa", resolution = 32 }
-method = METHODS
-[data]
-size = 0.1
-only = ["fjord", "grove"]
-[network]
-name = "small_unet"
-[training]
-batch = 2
-iterations = 1
-[federation]
-rounds = 1
-[evaluation]
-metrics = ["dice"]
-pictures = false
-[engine]
-threads = 1
-jobs = 1
-"""
 
 
 @pytest.fixture
-def study(tmp_path):
-    def make(name, methods, *overrides):
-        file = tmp_path / f"{name}.toml"
-        file.write_text(STUDY.replace("NAME", name).replace("METHODS", methods))
-        return load_study(file, overrides, TABLES)
-
-    return make
+def study(federation):
+    """A small study of these methods."""
+    small = federation(rounds=1)
+    return lambda name, methods, *more: small.study("fedavg", f"method={methods}", *more, name=name)
 
 
 @pytest.fixture
@@ -111,6 +84,14 @@ def test_what_has_not_finished_or_is_there_already_is_left_alone(study, done, tm
     assert run_all(later, tmp_path, done) == ({"FedAvg seed 0"}, {})
     (tmp_path / "finished.json").rename(done / "fedavg" / "seed-0" / "finished.json")
     assert run_all(later, tmp_path, done, resume=True) == (set(), {})
+
+
+def test_people_are_told_once_of_each_run_that_is_taken_over(study, done, tmp_path, capsys):
+    later = study("later", '["fedavg", "fedprox"]')
+    do_runs(later, tmp_path, resume=False, fresh=False, reuse=[done])
+    told = "".join(capsys.readouterr())
+    lines = [line for line in told.splitlines() if "FedAvg" in line]
+    assert lines == ["FedAvg seed 0  is done: the same as earlier/fedavg/seed-0"]
 
 
 def test_a_plan_says_what_is_taken_over(study, done, tmp_path):

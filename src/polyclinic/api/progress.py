@@ -67,9 +67,10 @@ class _Pace:
 
     def opening(self, run: Run) -> Iterator[str]:
         """Where a run that is new here starts, if not from the beginning."""
-        if run.folder.path in self.seen or not run.folder.exists:
+        folder = run.folder
+        if folder.path in self.seen or not folder.exists or folder.finished:
             return
-        about = run.folder.about()
+        about = folder.about()
         if about.shared_rounds:
             yield f"goes on from {about.shared_with}, round {about.shared_rounds}"
         elif about.pretrained:
